@@ -1,0 +1,76 @@
+"""What the kernel and its relatives say about a kill: whose, and at which limit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vllm_diag.causes import Case, in_gib
+from vllm_diag.events import CgroupUse, Event, OomKill, OomSummary
+from vllm_diag.quantities import Amount
+
+# Proof of a kill at a limit of the container, unit or job, without the kernel's own line.
+LIMIT_STATEMENTS = ("container-oom-killed", "slurm-oom-kill")
+# Proof of a kill for want of memory on the machine, or without a scope.
+MACHINE_STATEMENTS = ("unit-oom-killed", "oomd-killed", "earlyoom-kill", "ray-oom-kill", "pod-evicted")
+
+FOLLOWS = (
+    "engine-vanished", "root-cause-not-in-log", "unrecognised-exception", "engine-core-failed", "engine-init-failed",
+    "worker-failed", "worker-died", "engine-died", "engine-dead", "killed", "killed-command", "exited-137",
+    "unit-killed", "unit-restart", "utility-call-failed",
+)  # fmt: skip
+
+
+def at_a_limit(case: Case) -> bool:
+    """Whether the kill was at a cgroup's limit and not because the machine was full."""
+    kills = case.run.of(OomKill)
+    summaries = case.run.of(OomSummary)
+    if summaries:
+        return summaries[-1].constraint == "CONSTRAINT_MEMCG"
+    scoped = [kill.scope for kill in kills if kill.scope]
+    if scoped:
+        return scoped[-1] == "cgroup"
+    if kills:
+        return bool(case.run.of(CgroupUse))
+    return case.run.has(*LIMIT_STATEMENTS)
+
+
+def evidence_of(case: Case) -> list[Event]:
+    """Return the events that prove a kill, the strongest first."""
+    run = case.run
+    kills: list[Event] = [*run.of(OomKill)]
+    return [
+        *kills,
+        *run.of(OomSummary),
+        *run.of(CgroupUse),
+        *run.coded(*LIMIT_STATEMENTS, *MACHINE_STATEMENTS, "oom-group-kill", "ray-memory-use"),
+    ]
+
+
+def resident(kill: OomKill) -> Amount | None:
+    """Return what the victim had resident at death."""
+    parts = [part for part in (kill.anon_rss, kill.file_rss, kill.shmem_rss) if part is not None]
+    if not parts:
+        return None
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
+def facts(case: Case) -> dict[str, Any]:
+    """Return the figures of the last kill."""
+    kills = case.run.of(OomKill)
+    use = case.run.of(CgroupUse)
+    limit = use[-1].limit if use else None
+    found: dict[str, Any] = {"limit_gib": in_gib(limit)}
+    if kills:
+        kill = max(kills, key=lambda k: (resident(k) or Amount(0)).bytes)
+        found |= {
+            "victim": kill.comm,
+            "victim_pid": kill.pid,
+            "resident_gib": in_gib(resident(kill)),
+            "anon_rss_gib": in_gib(kill.anon_rss),
+            "shmem_rss_gib": in_gib(kill.shmem_rss),
+            "kills": len({k.pid for k in kills}),
+        }
+    return found

@@ -1,0 +1,210 @@
+"""What a refused device allocation means: where it happened, and whose memory it was.
+
+The stack decides; without one, how far the launch had come; without that, nothing does and
+the verdict stays open.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from vllm_diag.causes import Case, Cause, Finding, RuledOut, Verdict, in_gib
+from vllm_diag.events import Event, KvCacheAvailable, SamplerOom, TorchOom
+from vllm_diag.ledger import foreign_memory, own_memory
+from vllm_diag.quantities import GIB, MIB, Amount
+
+OOM_CODES = ("torch-out-of-memory", "torch-oom-async", "torch-oom-over-fraction", "device-out-of-memory",
+             "sampler-warmup-oom", "weights-out-of-memory")  # fmt: skip
+
+# Function names of vLLM's releases that tell the phase, innermost phase first: a capture runs
+# inside warm-up, profiling inside cache initialisation.
+_PHASES = (
+    ("cuda-graph-oom", re.compile(r":(?:capture\w*|_capture\w*|graph_capture|cuda_graph\w*|_warmup_and_capture)$")),
+    (
+        "kv-allocation-oom",
+        re.compile(
+            r":(?:_?allocate_kv_cache\w*|initialize_kv_cache|initialize_kv_cache_tensors|initialize_cache"
+            r"|initialize_from_config|_init_cache_engine|init_cache_engine|init_cache)$|cache_engine\.py:"
+        ),
+    ),
+    (
+        "activation-oom",
+        re.compile(
+            r":(?:profile_\w+|_?dummy\w*|determine_\w*(?:memory|blocks)|_dummy_\w+|warm_?up\w*|kernel_warmup"
+            r"|compile_or_warm_up_model|embed_multimodal|get_multimodal_embeddings)$"
+        ),
+    ),
+    (
+        "weights-do-not-fit",
+        re.compile(
+            r":(?:load_model|load_weights|create_weights|process_weights_after_loading|initialize_model"
+            r"|_initialize_model|get_model|weight_loader|load_\w*weights?\w*|_init_executor|_load_model)$"
+            r"|(?:loader|weight_utils)\.py:"
+        ),
+    ),
+    (
+        "serving-oom",
+        re.compile(r":(?:execute_model|step|_process_engine_step|run_busy_loop|sample_tokens|_model_forward)$"),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A refused allocation and the cause it is put down to."""
+
+    event: TorchOom | Event
+    code: str
+    verdict: Verdict
+    own: Amount | None = None
+    foreign: Amount | None = None
+
+
+def refusals(case: Case) -> list[Refusal]:
+    """Return the run's refused allocations, each with its cause."""
+    return [_judge(case, event) for event in case.run.coded(*OOM_CODES)]
+
+
+def first(case: Case, code: str) -> Refusal | None:
+    """Return the first refusal whose cause is ``code``."""
+    return next((refusal for refusal in refusals(case) if refusal.code == code), None)
+
+
+def _judge(case: Case, event: Event) -> Refusal:
+    if isinstance(event, SamplerOom):
+        return Refusal(event, "activation-oom", "confirmed")
+    if event.code == "weights-out-of-memory" or not isinstance(event, TorchOom):
+        return Refusal(event, "weights-do-not-fit", "confirmed")
+    own, foreign = own_memory(event), foreign_memory(event)
+    phase, verdict = _phase(case, event)
+    if contradicts_free(event):
+        return Refusal(event, "oom-contradicts-free-memory", "confirmed", own, foreign)
+    if _held_by_others(event, foreign):
+        return Refusal(event, "gpu-memory-held-by-others", "likely", own, foreign)
+    return Refusal(event, phase, verdict, own, foreign)
+
+
+def contradicts_free(event: TorchOom) -> bool:
+    """Whether plainly more was free than asked for, so that capacity is not the reason."""
+    if event.tried is None or event.free is None:
+        return False
+    # Drivers hand out 2 MiB pages and keep some back; only a wide margin is a contradiction.
+    return event.free.low > event.tried.high * 1.25 + 256 * MIB
+
+
+def _held_by_others(event: TorchOom, foreign: Amount | None) -> bool:
+    """Whether what others certainly hold is large, and would have been enough."""
+    if foreign is None or event.total is None or event.free is None:
+        return False
+    floor = max(1 * GIB, event.total.bytes // 20)
+    short = (event.tried.high if event.tried else 0) - event.free.low
+    return foreign.low > floor and foreign.low >= short
+
+
+def _phase(case: Case, event: TorchOom) -> tuple[str, Verdict]:
+    stack = event.at.frames
+    for code, pattern in _PHASES:
+        if any(pattern.search(frame) for frame in stack):
+            if code == "serving-oom" and not case.run.ready and not _serving(case, event):
+                continue
+            return code, "confirmed"
+    return _phase_by_progress(case, event)
+
+
+def _serving(case: Case, event: Event) -> bool:
+    return any(other.code in ("engine-input-dump",) for other in case.run.events)
+
+
+def _phase_by_progress(case: Case, event: TorchOom) -> tuple[str, Verdict]:
+    before = {other.code for other in case.run.events if other.at.order < event.at.order}
+    if before & {"server-ready", "stats"}:
+        return "serving-oom", "likely"
+    if event.private_pools is not None or "graph-capture-done" in before:
+        return ("serving-oom" if "engine-init-done" in before else "activation-oom"), "undetermined"
+    if "graph-capture-started" in before:
+        return "cuda-graph-oom", "likely"
+    if before & {"kv-cache-size", "kv-blocks"}:
+        return "kv-allocation-oom", "likely"
+    if "weights-loaded" in before:
+        return "activation-oom", "likely"
+    if before & {"weights-loading-started", "weights-shards-progress", "engine-starting"}:
+        return "weights-do-not-fit", "likely"
+    return "activation-oom", "undetermined"
+
+
+def facts(refusal: Refusal) -> dict[str, Any]:
+    """Return the figures of a refusal, and what follows from them."""
+    event = refusal.event
+    if isinstance(event, SamplerOom):
+        return {"num_reqs": event.num_reqs}
+    if not isinstance(event, TorchOom):
+        return {}
+    short = None
+    if event.tried is not None and event.free is not None:
+        short = event.tried - event.free
+    return {
+        "tried_gib": in_gib(event.tried),
+        "gpu": event.gpu,
+        "total_gib": in_gib(event.total),
+        "free_gib": in_gib(event.free),
+        "short_by_gib": in_gib(short) if short and short.bytes > 0 else None,
+        "own_gib": in_gib(refusal.own),
+        "held_by_others_gib": in_gib(refusal.foreign),
+        "allocated_gib": in_gib(event.allocated),
+        "reserved_unallocated_gib": in_gib(event.unallocated),
+        "private_pools_gib": in_gib(event.private_pools),
+    }
+
+
+def kv_before(case: Case) -> Amount | None:
+    """Return the KV cache that the run had been given, None when nothing tells."""
+    events = case.run.of(KvCacheAvailable)
+    return min((e.available for e in events), key=lambda a: a.bytes, default=None)
+
+
+CASCADE = (
+    "engine-core-failed", "engine-init-failed", "worker-failed", "worker-died", "engine-died", "engine-dead",
+    "utility-call-failed",
+)  # fmt: skip
+
+
+def judge(case: Case, cause: Cause) -> Finding | None:
+    """Judge for every cause of a refused device allocation: the one whose code it is put down to."""
+    found = [refusal for refusal in refusals(case) if refusal.code == cause.code]
+    if not found:
+        return None
+    refusal = max(found, key=lambda r: (sum(v is not None for v in facts(r).values()), -r.event.at.order))
+    figures = facts(refusal)
+    missing = []
+    if refusal.verdict == "undetermined":
+        missing.append("the traceback above the error, or the lines since the start: they tell the phase")
+    summary = cause.summary
+    if figures.get("tried_gib") is None:
+        summary = f"{cause.title}; the text holds no figures."
+    elif figures.get("free_gib") is None:
+        summary = f"{cause.title}: {{tried_gib:.2f}} GiB were refused."
+    events = sorted((r.event for r in found), key=lambda e: e is not refusal.event)
+    return cause.finding(
+        *events[:4],
+        verdict=refusal.verdict,
+        facts=figures,
+        summary=summary,
+        missing=missing,
+        ruled_out=_not_others(refusal),
+    )
+
+
+def _not_others(refusal: Refusal) -> list[RuledOut]:
+    event = refusal.event
+    if not isinstance(event, TorchOom) or refusal.own is None or refusal.foreign is None or event.total is None:
+        return []
+    if refusal.code == "gpu-memory-held-by-others":
+        return []
+    return [
+        RuledOut(
+            "gpu-memory-held-by-others",
+            f"{refusal.own} of {event.total} is this process's own; others hold {refusal.foreign}",
+        )
+    ]

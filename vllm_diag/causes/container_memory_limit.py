@@ -1,0 +1,34 @@
+"""The memory limit of the container, unit or job was reached, and a process killed for it.
+
+The machine may have plenty left: a cgroup's limit counts, page cache and /dev/shm included.
+The kernel says `Memory cgroup out of memory`, Docker and Kubernetes `OOMKilled`, Slurm
+`oom-kill event`. Raise that limit (`docker run --memory`, `resources.limits.memory`,
+`MemoryMax=`), or need less host memory.
+"""
+
+from vllm_diag.causes import Case, Cause, Finding
+from vllm_diag.causes import _killed as killed
+
+
+def judge(case: Case, cause: Cause) -> Finding | None:
+    events = killed.evidence_of(case)
+    if not events or not killed.at_a_limit(case):
+        return None
+    facts = killed.facts(case)
+    summary = cause.summary if facts.get("limit_gib") else "A memory limit was reached, and a process killed for it."
+    return cause.finding(
+        *events[:6],
+        facts=facts,
+        summary=summary,
+        missing=() if facts.get("limit_gib") else ("the limit: docker inspect, kubectl describe, systemctl show",),
+    )
+
+
+CAUSE = Cause(
+    code="container-memory-limit",
+    term="host_ram",
+    title="The memory limit of the container was reached",
+    summary="The limit of {limit_gib:.2f} GiB was reached, and {victim} (pid {victim_pid}) killed for it.",
+    judge=judge,
+    explains=(*killed.FOLLOWS, "oom-kill"),
+)

@@ -1,0 +1,41 @@
+"""CPU backend: more memory was asked for than the node has.
+
+`VLLM_CPU_KVCACHE_SPACE`, `--kv-cache-memory-bytes` or, from 0.20 on, the share
+`--gpu-memory-utilization` of the node's RAM is larger than what is available on the NUMA
+node. In a container, 0.20 to 0.23 take the host's total and do not see the limit.
+"""
+
+from vllm_diag.causes import Case, Cause, Finding, in_gib
+from vllm_diag.causes._torch_oom import CASCADE
+from vllm_diag.events import CpuMemoryShort
+
+
+def judge(case: Case, cause: Cause) -> Finding | None:
+    events = case.run.of(CpuMemoryShort)
+    if not events:
+        return None
+    event = events[0]
+    wanted = event.wanted_kv or event.requested
+    facts = {
+        "available_gib": in_gib(event.available),
+        "total_gib": in_gib(event.total),
+        "wanted_gib": in_gib(wanted),
+        "requested_gib": in_gib(event.requested),
+        "consumed_gib": in_gib(event.consumed),
+        "utilization": event.utilization,
+        "node": event.node,
+    }
+    summary = cause.summary
+    if event.consumed is not None:
+        summary = "The worker holds {consumed_gib:.2f} GiB already, more than the {requested_gib:.2f} GiB set aside for it."
+    return cause.finding(*events[:3], facts=facts, summary=summary)
+
+
+CAUSE = Cause(
+    code="cpu-kv-space-exceeds-ram",
+    term="cpu_kv_space",
+    title="More asked for than the node has",
+    summary="{wanted_gib:.2f} GiB were asked for, and node {node} has {available_gib:.2f} of {total_gib:.2f} GiB available.",
+    judge=judge,
+    explains=CASCADE,
+)

@@ -1,0 +1,44 @@
+"""CPU backend: the space set aside for the KV cache does not hold one full request.
+
+The CPU backend gives the KV cache `VLLM_CPU_KVCACHE_SPACE` GiB (4 by default to 0.12, half a
+NUMA node's memory in 0.13 - 0.19); from 0.20 on, when that is not set, a share of the node's
+memory (`--gpu-memory-utilization`, despite its name). The refusal reads as on a GPU.
+
+What fixes it: a larger `VLLM_CPU_KVCACHE_SPACE`, as far as the host has the memory, or a
+shorter `--max-model-len`. To verify: the next start prints a maximum concurrency of 1.00x or
+more.
+"""
+
+from vllm_diag.causes import Case, Cause, Finding
+from vllm_diag.causes.kv_cache_too_small import kv_facts
+from vllm_diag.events import CpuKvSpace, KvCacheTooSmall, NoKvMemory
+
+
+def judge(case: Case, cause: Cause) -> Finding | None:
+    refused: list[KvCacheTooSmall | NoKvMemory] = [*case.run.of(KvCacheTooSmall), *case.run.of(NoKvMemory)]
+    on_cpu = case.run.device == "cpu"
+    refused = [e for e in refused if on_cpu or e.lever == "VLLM_CPU_KVCACHE_SPACE"]
+    if not refused:
+        return None
+    event = refused[0]
+    if isinstance(event, NoKvMemory):
+        return cause.finding(event, summary="The CPU KV cache space is too small for a single block.")
+    facts = kv_facts(event)
+    given = case.run.of(CpuKvSpace)
+    if given and given[-1].kv_cache:
+        facts["kv_space_gib"] = round(given[-1].kv_cache.gib, 4)
+    summary = cause.summary
+    if event.needed is None:
+        summary = "One request of {max_model_len:,} tokens does not fit: the CPU KV cache holds {tokens:,} tokens."
+    return cause.finding(*refused[:3], facts=facts, summary=summary)
+
+
+CAUSE = Cause(
+    code="cpu-kv-space-too-small",
+    term="cpu_kv_space",
+    title="CPU KV cache space too small",
+    summary="One request of {max_model_len:,} tokens needs {needed_gib:.2f} GiB of KV cache; the CPU backend has"
+    " {available_gib:.2f} GiB for it.",
+    judge=judge,
+    explains=("engine-core-failed", "engine-init-failed", "worker-failed", "worker-died", "engine-died", "engine-dead"),
+)

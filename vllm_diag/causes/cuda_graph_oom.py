@@ -1,0 +1,21 @@
+"""The device's memory ran out while CUDA graphs were captured.
+
+Up to 0.17 graphs are captured after the KV cache was sized and are not part of the share
+(`gpu_memory_utilization`); from 0.20 on they are estimated beforehand. What helps: a lower
+utilization (more room outside the cache), fewer capture sizes (`--max-num-seqs`), or none
+(`--enforce-eager`, at a cost in speed for small batches).
+
+To verify: the next start prints `Graph capturing finished`.
+"""
+
+from vllm_diag.causes import Cause
+from vllm_diag.causes._torch_oom import CASCADE, judge
+
+CAUSE = Cause(
+    code="cuda-graph-oom",
+    term="cuda_graphs",
+    title="Memory ran out while CUDA graphs were captured",
+    summary="{tried_gib:.2f} GiB were refused while capturing CUDA graphs with {free_gib:.2f} GiB free.",
+    judge=judge,
+    explains=CASCADE,
+)

@@ -1,0 +1,73 @@
+"""Host memory was refused to a process, without anybody being killed.
+
+`host-allocation-failed`: an allocator got no memory from the system (a limit on address
+space, overcommit switched off, an absurd size) and said so. `pinned-memory-failed`:
+page-locked memory for swap space, offloading or KV transfer was refused; limits on locked
+memory and WSL lower what can be had. `mmap-count-limit`: the number of memory maps is
+limited (`vm.max_map_count`), not memory.
+"""
+
+from vllm_diag.causes import Case, Cause, Finding, from_messages, in_gib
+from vllm_diag.causes._torch_oom import CASCADE
+from vllm_diag.events import HostAllocationFailed
+from vllm_diag.quantities import MIB
+
+# A mapping below this that is refused with ENOMEM points to the count of maps, not to memory.
+_SMALL_MAP = 64 * MIB
+
+
+def _is_map_count(event: HostAllocationFailed) -> bool:
+    return event.code == "mmap-failed" and event.tried is not None and event.tried.bytes < _SMALL_MAP
+
+
+def _host(case: Case, cause: Cause) -> Finding | None:
+    events = [e for e in case.run.of(HostAllocationFailed) if not _is_map_count(e)]
+    if not events:
+        return None
+    tried = next((e.tried for e in events if e.tried is not None), None)
+    return cause.finding(
+        *events[:3],
+        facts={"tried_gib": in_gib(tried), "tried_bytes": tried.bytes if tried else None},
+        summary=cause.summary if tried else "The system refused host memory.",
+        missing=["free -g, ulimit -v, vm.overcommit_memory"],
+    )
+
+
+def _maps(case: Case, cause: Cause) -> Finding | None:
+    events = [e for e in case.run.of(HostAllocationFailed) if _is_map_count(e)]
+    if not events:
+        return None
+    return cause.finding(
+        *events[:3],
+        verdict="likely",
+        facts={"tried_bytes": events[0].tried.bytes if events[0].tried else None},
+        missing=["sysctl vm.max_map_count, and the number of lines in /proc/PID/maps"],
+    )
+
+
+CAUSES = (
+    Cause(
+        code="host-allocation-failed",
+        term="host_ram",
+        title="Host memory was refused",
+        summary="The system refused {tried_gib:.2f} GiB of host memory.",
+        judge=_host,
+        explains=(*CASCADE, "engine-vanished", "root-cause-not-in-log"),
+    ),
+    Cause(
+        code="mmap-count-limit",
+        term="none",
+        title="Too many memory maps",
+        summary="A map of only {tried_bytes:,} bytes was refused: the number of maps is limited, not memory.",
+        judge=_maps,
+        explains=CASCADE,
+    ),
+    Cause(
+        code="pinned-memory-failed",
+        term="host_ram",
+        title="Page-locked host memory was refused",
+        summary="Page-locked host memory was refused.",
+        judge=from_messages("pinned-memory-failed"),
+        explains=(*CASCADE, "root-cause-not-in-log"),
+    ),
+)

@@ -1,0 +1,43 @@
+"""The machine ran out of memory and the kernel (or a daemon) killed a process of the server.
+
+Proof is the kernel's `Killed process` line, systemd's `oom-kill` result, or the statement of
+systemd-oomd, earlyoom or Ray's memory monitor. Exit code 137, a bare `Killed` or a SIGKILL
+alone are not. Loading needs RAM for the weights plus 8 to 16 GB, more for each worker; CPU
+swap space, offloading and pinned buffers come on top.
+
+The victim need not be the culprit: the task table in the kernel log shows who was large.
+To verify: `dmesg -T | grep -i 'killed process'` stays silent over the next start.
+"""
+
+from vllm_diag.causes import Case, Cause, Finding, RuledOut
+from vllm_diag.causes import _killed as killed
+
+
+def judge(case: Case, cause: Cause) -> Finding | None:
+    events = killed.evidence_of(case)
+    proofs = [e for e in events if e.code not in ("oom-cgroup-use", "ray-memory-use", "oom-group-kill")]
+    if not proofs or killed.at_a_limit(case):
+        return None
+    facts = killed.facts(case)
+    summary = cause.summary
+    if "victim" not in facts:
+        summary = "A process of the server was killed because the host ran out of memory."
+    return cause.finding(
+        *events[:6],
+        facts=facts,
+        summary=summary,
+        missing=() if case.run.has("oom-task-table") else ("the task table of the kernel log: who else was large",),
+        ruled_out=[RuledOut("container-memory-limit", "no cgroup limit is named in the kill")]
+        if case.run.has("oom-kill")
+        else [],
+    )
+
+
+CAUSE = Cause(
+    code="host-oom-kill",
+    term="host_ram",
+    title="The host ran out of memory",
+    summary="The kernel killed {victim} (pid {victim_pid}, {resident_gib:.2f} GiB resident): the host was out of memory.",
+    judge=judge,
+    explains=killed.FOLLOWS,
+)

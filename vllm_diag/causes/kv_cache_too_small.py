@@ -1,0 +1,61 @@
+"""One request of the longest allowed length needs more KV cache than the device has left.
+
+vLLM refuses to start rather than accept a request that could never be served. The KV cache
+gets what the share of the device (`gpu_memory_utilization`) leaves after weights,
+activations and CUDA graphs; one request of `max_model_len` tokens must fit into it.
+
+What fixes it: a shorter `--max-model-len`, fewer bytes a token (`--kv-cache-dtype fp8`),
+smaller weights, more devices. Raising the utilization helps only when what is missing is
+less than the share still unused, and a tenth of a card is rarely enough.
+
+To verify: the next start prints the cache size and a maximum concurrency of at least 1.00x.
+On the CPU backend the same text belongs to `cpu-kv-space-too-small`.
+"""
+
+from vllm_diag.causes import Case, Cause, Finding, RuledOut, in_gib
+from vllm_diag.events import FreeMemoryShort, KvCacheTooSmall
+
+
+def judge(case: Case, cause: Cause) -> Finding | None:
+    events = case.run.of(KvCacheTooSmall)
+    if not events or case.run.device == "cpu" or events[-1].lever == "VLLM_CPU_KVCACHE_SPACE":
+        return None
+    event = events[0]
+    facts = kv_facts(event)
+    summary = cause.summary
+    if event.needed is None:
+        summary = "One request of {max_model_len:,} tokens does not fit: the KV cache holds {tokens:,} tokens."
+    ruled_out = []
+    if case.run.of(KvCacheTooSmall) and not case.run.of(FreeMemoryShort):
+        ruled_out.append(
+            RuledOut("weights-do-not-fit", "profiling finished and left memory for the KV cache")
+        )
+    missing = [] if case.ledger.main.total else ["the device's memory (a line with total, or nvidia-smi)"]
+    return cause.finding(*events[:3], facts=facts, summary=summary, missing=missing, ruled_out=ruled_out)
+
+
+def kv_facts(event: KvCacheTooSmall) -> dict[str, object]:
+    short = event.needed - event.available if event.needed and event.available else None
+    per_token = None
+    if event.needed is not None and event.max_model_len:
+        per_token = round(event.needed.bytes / event.max_model_len / 1024, 2)
+    return {
+        "max_model_len": event.max_model_len,
+        "needed_gib": in_gib(event.needed),
+        "available_gib": in_gib(event.available),
+        "short_by_gib": in_gib(short),
+        "kib_per_token": per_token,
+        "estimated_max_len": event.estimated_max_len,
+        "tokens": event.tokens,
+    }
+
+
+CAUSE = Cause(
+    code="kv-cache-too-small",
+    term="kv_cache",
+    title="KV cache too small for one request",
+    summary="One request of {max_model_len:,} tokens needs {needed_gib:.2f} GiB of KV cache; {available_gib:.2f} GiB is"
+    " left for it.",
+    judge=judge,
+    explains=("engine-core-failed", "engine-init-failed", "worker-failed", "worker-died", "engine-died", "engine-dead"),
+)

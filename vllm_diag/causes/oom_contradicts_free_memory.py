@@ -1,0 +1,18 @@
+"""The allocator refused less than was free: capacity is not the reason.
+
+A limit inside the process (a memory fraction), a driver or platform fault (seen with ROCm,
+XPU and unified memory), or an address-space limit refuses what the figures say would fit.
+No memory flag of vLLM is known to help; driver and PyTorch release are the place to look.
+"""
+
+from vllm_diag.causes import Cause
+from vllm_diag.causes._torch_oom import CASCADE, judge
+
+CAUSE = Cause(
+    code="oom-contradicts-free-memory",
+    term="none",
+    title="Refused although enough was free",
+    summary="{tried_gib:.2f} GiB were refused although {free_gib:.2f} GiB were free.",
+    judge=judge,
+    explains=CASCADE,
+)

@@ -1,0 +1,66 @@
+"""/dev/shm is too small for what the processes of the server share through it.
+
+Docker gives a container 64 MiB. vLLM's message queues take 160 MiB and more per queue, NCCL
+its own segments, Ray its object store. From 0.27 on vLLM checks and prints both figures;
+before, the sign is a bus error (exit code -7, `Bus error`), NCCL's or PyTorch's `No space
+left on device`, or a worker that dies right after start without a word.
+
+What fixes it: `--shm-size=16g` or `--ipc=host` for Docker, a memory-backed emptyDir for
+Kubernetes. To verify: `df -h /dev/shm` inside the container.
+"""
+
+from vllm_diag.causes import Case, Cause, Finding, in_mib
+from vllm_diag.causes._torch_oom import CASCADE
+from vllm_diag.events import Event, Landmark, ProcessDied, ShmShort
+
+_SHM_PLACES = ("/dev/shm", "/psm_", "/torch_", "/sem.", "shared_memory.py", "heap.py:", "synchronize.py")
+
+
+def judge(case: Case, cause: Cause) -> Finding | None:
+    run = case.run
+    stated = run.of(ShmShort)
+    hinted = run.coded("shm-bus-error-hint", "bus-error", "bus-error-bare")
+    buses = [e for e in run.of(ProcessDied) if e.exit_code == -7 and e not in hinted]
+    space = [e for e in run.coded("no-space-left") if _in_shm(e)]
+    if not (stated or hinted or buses or space):
+        return None
+    figures = stated[0] if stated else None
+    sized = [e.get("size") for e in run.coded("shm-size") if isinstance(e, Landmark)]
+    certain = bool(stated or space or run.has("shm-bus-error-hint"))
+    facts = {
+        "required_mib": in_mib(figures.required) if figures else None,
+        "free_mib": in_mib(figures.free) if figures else None,
+        "required_bytes": figures.required.bytes if figures and figures.required else None,
+        "shm_size_mib": in_mib(sized[0]) if sized and sized[0] else None,
+    }
+    summary = cause.summary
+    if facts["required_mib"] is None or facts["free_mib"] is None:
+        summary = "/dev/shm is full." if certain else "A bus error: a full /dev/shm is the usual reason."
+    missing = [] if stated else ["df -h /dev/shm inside the container"]
+    return cause.finding(
+        *stated[:2],
+        *space[:1],
+        *hinted[:2],
+        *buses[:2],
+        verdict="confirmed" if certain else "likely",
+        facts=facts,
+        summary=summary,
+        missing=missing,
+    )
+
+
+def _in_shm(event: Event) -> bool:
+    path = str(event.get("path") or "") if isinstance(event, Landmark) else ""
+    places = (path, *event.at.frames[-3:])
+    return any(place in text for text in places for place in _SHM_PLACES)
+
+
+CAUSE = Cause(
+    code="shm-too-small",
+    term="shm",
+    title="/dev/shm is too small",
+    summary="/dev/shm has {free_mib:.0f} MiB free, and {required_mib:.0f} MiB are needed.",
+    judge=judge,
+    explains=(*CASCADE, "engine-vanished", "root-cause-not-in-log", "unrecognised-exception", "nccl-init-failed",
+              "disk-full"),
+)

@@ -1,0 +1,189 @@
+"""The command line: options in, text out, exit status. Nothing is decided here."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from vllm_diag import __version__
+
+# Exit statuses, as promised in the contract.
+NOTHING_FAILED, FAILED, UNUSABLE, NOTHING_RECOGNISED = 0, 1, 2, 3
+
+
+class Format(str, Enum):
+    """How a report is printed."""
+
+    text = "text"
+    json = "json"
+    jsonl = "jsonl"
+    markdown = "markdown"
+
+
+class Color(str, Enum):
+    """When colours are used."""
+
+    auto = "auto"
+    always = "always"
+    never = "never"
+
+
+app = typer.Typer(
+    name="vllm-diag",
+    help="Say what failed in a vLLM server's output, where the memory went, and what to change to which value.",
+    no_args_is_help=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Files = Annotated[
+    Optional[list[Path]],
+    typer.Argument(metavar="[FILE]...", help="Logs to read, in order; standard input when none, or for -."),
+]
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    if version:
+        typer.echo(f"vllm-diag {__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is not None:
+        return
+    if sys.stdin is None or sys.stdin.isatty():
+        typer.echo(context.get_help())
+        raise typer.Exit(UNUSABLE)
+    raise typer.Exit(_explain(None, Format.text, Color.auto, False, False))
+
+
+@app.command()
+def explain(
+    files: Files = None,
+    format: Annotated[Format, typer.Option("--format", "-f", help="How to print the report.")] = Format.text,
+    all_runs: Annotated[bool, typer.Option("--all-runs", help="Show every launch found, not only the last.")] = False,
+    color: Annotated[Color, typer.Option("--color", help="When to use colours (NO_COLOR is honoured).")] = Color.auto,
+    exit_zero: Annotated[bool, typer.Option("--exit-zero", help="Exit with 0 where it would be 1.")] = False,
+) -> None:
+    """Print what failed, where the memory went, and what to change.
+
+    Exit status: 0 nothing failed, 1 a failure was found, 2 usage error or unreadable input,
+    3 nothing in the input was recognised.
+    """
+    raise typer.Exit(_explain(files, format, color, all_runs, exit_zero))
+
+
+def _explain(
+    files: Sequence[Path] | None, format: Format, color: Color, all_runs: bool, exit_zero: bool
+) -> int:
+    from vllm_diag.inputs import Problem, open_inputs
+    from vllm_diag.pipeline import diagnose_sources
+    from vllm_diag.report import build
+
+    try:
+        inputs = open_inputs(files)
+        diagnoses, tally = diagnose_sources([i.stream for i in inputs], [i.name for i in inputs])
+        report = build(diagnoses, tally)
+        problem = next((p for p in (i.problem(report) for i in inputs) if p), None)
+    except Problem as found:
+        return _complain(found)
+    except OSError as error:
+        return _complain(Problem(f"cannot read the input: {error.strerror or error}", "check the path and its permissions"))
+    _print(report, format, color, all_runs)
+    if not report.events and problem:
+        _complain(problem)
+    if not report.events:
+        return NOTHING_RECOGNISED
+    if report.outcome == "failed":
+        return NOTHING_FAILED if exit_zero else FAILED
+    return NOTHING_FAILED
+
+
+def _complain(problem: Exception) -> int:
+    typer.echo(f"vllm-diag: {problem}", err=True)
+    return UNUSABLE
+
+
+def _print(report: object, format: Format, color: Color, all_runs: bool) -> None:
+    from vllm_diag.report import Report
+
+    assert isinstance(report, Report)
+    if format is Format.json:
+        typer.echo(report.model_dump_json(indent=2))
+    elif format is Format.jsonl:
+        typer.echo(report.model_dump_json())
+    elif format is Format.markdown:
+        from vllm_diag.render.markdown import render
+
+        typer.echo(render(report, all_runs=all_runs))
+    else:
+        from vllm_diag.render.text import print_report
+
+        print_report(report, color=color.value, all_runs=all_runs)
+
+
+@app.command()
+def events(files: Files = None) -> None:
+    """Print the structured events, one JSON object a line, as they are found."""
+    import json
+
+    from vllm_diag.inputs import Problem, open_inputs
+    from vllm_diag.pipeline import events as events_of
+    from vllm_diag.report import event_item
+
+    try:
+        count = 0
+        for one in open_inputs(files):
+            for event in events_of(one.stream, one.name):
+                count += 1
+                sys.stdout.write(json.dumps(event_item(event), ensure_ascii=False) + "\n")
+    except Problem as found:
+        raise typer.Exit(_complain(found)) from None
+    raise typer.Exit(NOTHING_FAILED if count else NOTHING_RECOGNISED)
+
+
+@app.command()
+def codes(
+    code: Annotated[Optional[str], typer.Argument(help="A cause or message code: print its page.")] = None,
+) -> None:
+    """List the causes and messages that are known, or print the page of one."""
+    from vllm_diag.pages import index, page
+
+    text = index() if code is None else page(code)
+    if text is None:
+        from vllm_diag.pages import nearest
+
+        hint = nearest(code or "")
+        typer.echo(f"vllm-diag: no cause or message is called {code!r}" + (f"; there is {hint}" if hint else ""), err=True)
+        raise typer.Exit(UNUSABLE)
+    typer.echo(text)
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of the report."""
+    import json
+
+    from vllm_diag.report import Report
+
+    typer.echo(json.dumps(Report.model_json_schema(mode="serialization"), indent=2))
+
+
+def main() -> None:
+    """Run the command line; a reader that goes away is no error."""
+    try:
+        app()
+    except BrokenPipeError:
+        # The reader has what it wanted (head, less): leave quietly, as other tools do.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except KeyboardInterrupt:
+        sys.exit(130)

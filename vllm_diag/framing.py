@@ -1,0 +1,368 @@
+"""Bytes to lines: what other programs wrapped around a message comes off, and is kept.
+
+One `Line` is one physical line (or one part of it, where a carriage return or a lost line
+break glued several together). Nothing here knows any message.
+
+The envelopes, and where they come from:
+
+* vLLM's own ``INFO 01-11 15:51:18 llm_engine.py:275]`` (to 0.7.3), ``[monitor.py:33]``
+  (0.8.0 on) and ``(EngineCore_DP0 pid=123)`` (0.8.3 on), coloured into files to 0.15.1;
+* Ray's ``(RayWorkerWrapper pid=7, ip=10.0.0.1)``, torchrun's ``[rank0]:``;
+* docker compose's ``name-1  | ``, Kubernetes and journal times, syslog, dmesg in its forms;
+* JSON lines of container runtimes, journald and vLLM 0.32's own formatter;
+* quoting by people (``> ``, ``# ``), terminal frames, HTML entities, escaped escapes.
+"""
+
+from __future__ import annotations
+
+import codecs
+import html
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, BinaryIO
+
+# A physical line longer than this is cut into pieces that share its number, so that one
+# endless line cannot fill the memory.
+MAX_LINE = 2**18
+_BLOCK = 2**18
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """Who printed a line: ``EngineCore_DP0``, ``Worker_TP1``, ``kernel``; pid and rank if told."""
+
+    name: str | None = None
+    pid: int | None = None
+    rank: int | None = None
+    host: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line without its envelope, and what the envelope said.
+
+    ``text`` is the message part; ``shown`` the whole line as a person sees it (no control
+    characters), for quoting. ``head`` tells that a new record starts here.
+    """
+
+    source: str
+    number: int
+    text: str
+    shown: str
+    time: str | None = None
+    process: Process = Process()
+    level: str | None = None
+    emitter: str | None = None
+    head: bool = False
+
+
+# --- bytes to physical lines ------------------------------------------------------------
+
+
+def physical_lines(stream: Iterable[bytes]) -> Iterator[tuple[int, str]]:
+    """Yield (1-based number, text) for each line of ``stream``, decoded leniently.
+
+    A byte-order mark chooses UTF-8 or UTF-16; without one UTF-8 is assumed. Bytes that are
+    invalid become U+FFFD and NULs vanish: a damaged line is still a line.
+    """
+    decode: codecs.IncrementalDecoder | None = None
+    rest, number = "", 1
+    for block in stream:
+        if decode is None:
+            decode = codecs.getincrementaldecoder(_encoding(block))("replace")
+        parts = (rest + decode.decode(block)).split("\n")
+        rest = parts.pop()
+        for part in parts:
+            yield from _pieces(number, part)
+            number += 1
+        while len(rest) > MAX_LINE:
+            yield number, rest[:MAX_LINE]
+            rest = rest[MAX_LINE:]
+    rest += decode.decode(b"", True) if decode else ""
+    if rest:
+        yield from _pieces(number, rest)
+
+
+def _encoding(start: bytes) -> str:
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    return "utf-8-sig"
+
+
+def _pieces(number: int, text: str) -> Iterator[tuple[int, str]]:
+    for start in range(0, len(text) or 1, MAX_LINE):
+        yield number, text[start : start + MAX_LINE]
+
+
+def blocks(file: BinaryIO) -> Iterator[bytes]:
+    """Yield ``file`` in blocks as they become available."""
+    read = getattr(file, "read1", file.read)
+    while block := read(_BLOCK):
+        yield block
+
+
+# --- cleaning ---------------------------------------------------------------------------
+
+# ESC sequences, and the same as written by tools that escape them: ^[[1;36m (cat -v),
+# #033[2m (rsyslog), \x1b[ and \u001b[ (JSON, repr).
+_ANSI = re.compile(
+    r"(?:\x1b|\^\[|#033|\\x1b|\\u001b|\\033)"
+    r"(?:\[[0-?]{0,40}[ -/]{0,8}[@-~]|\][^\x07\x1b]{0,400}(?:\x07|\x1b\\)|[()][0-9A-Za-z])"
+    r"|\x9b[0-?]{0,40}[@-~]"
+)
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+_ENTITY = re.compile(r"&(?:#\d{1,6}|#x[0-9a-fA-F]{1,6}|quot|amp|lt|gt|apos|nbsp|middot);")
+_FRAME = re.compile(r"^\s*[│┃║]\s?|\s*[│┃║]\s*$")
+
+
+def clean(text: str) -> str:
+    """Return ``text`` without colours, control characters, entities and terminal frames."""
+    if "\x1b" in text or "[" in text:
+        text = _ANSI.sub("", text)
+    if not text.isprintable():
+        text = _CONTROL.sub("", text)
+    if "&" in text and ";" in text:
+        text = _ENTITY.sub(lambda m: html.unescape(m[0]), text)
+    if "│" in text or "┃" in text or "║" in text:
+        text = _FRAME.sub("", text)
+    return text
+
+
+# --- envelopes --------------------------------------------------------------------------
+
+_LEVELS = r"DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL"
+_ISO = r"\d{4}-\d\d-\d\d[T\ ]\d\d:\d\d(?::\d\d)?(?:[.,]\d{1,9})?(?:\s?(?:Z|UTC|[+-]\d\d:?\d\d))?"
+_CTIME = r"\S{2,9}\.?\s+\S{2,9}\.?\s+\d{1,2}\s\d\d:\d\d:\d\d\s\d{4}"
+
+# "host ident[pid]: " behind a time; believed only there, since "ValueError: " looks the same.
+_TAG = r"(?:(?P<host>[\w.-]{1,80})\s(?P<ident>[\w./@-]{1,60})(?:\[(?P<identpid>\d{1,10})\])?:\s)?"
+_TAG2 = _TAG.replace("(?P<host", "(?P<host2").replace("(?P<ident", "(?P<log").replace("(?P<logpid", "(?P<logpid")
+
+# One alternative is taken off at a time, from the left, until none fits.
+_LAYERS = re.compile(
+    rf"""
+    (?P<process>\(\s*(?P<name>[A-Za-z_][\w:]*(?:[ ](?:[A-Z]{{2,4}}\d+_?)+)?)\s*
+        (?:rank=\s*(?P<rank>\d{{1,6}})\s*)?pid=\s*(?P<pid>\d{{1,10}})\s*
+        (?:,\s*ip=\s*(?P<ip>[\w.:]{{1,45}})\s*)?\)\s?)
+  | (?P<ray>\((?:raylet|gcs_server|autoscaler|pid=\d{{1,10}})(?:,\ ?ip=[\w.:]{{1,45}})?\)\s?)
+  | (?P<header>(?P<level>{_LEVELS})\s+
+        (?:(?P<date>\d\d-\d\d\s\d\d:\d\d(?::\d\d)?(?:[.,]\d{{1,6}})?)\s*)?
+        \[?(?P<file>[\w./-]{{1,200}}\.(?:py|cc|cpp|rs):\s?\d{{1,6}})\]\s?)
+  | (?P<bare>(?P<level2>{_LEVELS})(?::\s{{1,12}}|:[\w.]{{1,120}}:|\s+\d\d-\d\d\s\d\d:\d\d(?::\d\d)?\s+|\s+(?=[A-Z\#(\[])))
+  | (?P<filetag>\[(?P<file2>[\w./-]{{1,120}}\.py:\d{{1,6}})\]\s?)
+  | (?P<rankline>\[(?:rank|default)(?P<rank2>\d{{1,6}})\]:(?:\[rank\d{{1,6}}\]:)?\s?|\[\d+,(?P<rank3>\d{{1,6}})\]<std(?:err|out)>:\s?)
+  | (?P<iso>[\[(]?(?P<isotime>{_ISO})[\])]?(?::|,)?(?:\s+(?:stdout|stderr)\s+[FP])?(?:\s+|$){_TAG})
+  | (?P<syslog>(?P<logtime>(?!pid)[^\W\d]{{3,5}}\.?\s{{1,2}}\d{{1,2}}\s\d\d:\d\d:\d\d(?:\.\d{{1,6}})?)\s{_TAG2})
+  | (?P<decode>(?:kern|user|daemon|syslog)\s{{0,6}}:\w{{3,6}}\s{{0,6}}:\s)
+  | (?P<kernel>\[\s{{0,12}}(?P<ktime>\d{{1,12}}\.\d{{6}})\](?:\s?\[\s{{0,8}}[TC]\d{{1,8}}\])?\s?)
+  | (?P<ctime>\[(?P<ktime2>{_CTIME})\]\s?)
+  | (?P<pri><\d{{1,3}}>(?=[\[\w]))
+  | (?P<compose>[A-Za-z0-9][\w./@-]{{0,80}}\s{{1,60}}\|(?:\s|$)|\s{{1,8}}\|(?:\s|$))
+  | (?P<console>\w{{2,40}}\[(?:info|error|warning|debug)\])
+  | (?P<quoted>(?:>\s?|\#\s(?!HELP\s|TYPE\s|\w{{2,12}}\sblocks:|GPU|CPU)){{1,6}})
+    """,
+    re.VERBOSE,
+)
+_HEADS = frozenset({"header", "bare", "kernel", "ctime", "filetag"})
+_MAX_LAYERS = 10
+
+
+def strip_envelope(line: Line) -> Line:
+    """Return ``line`` with every envelope taken off the front of its text."""
+    text, at = line.text, 0
+    time, level, emitter, head = line.time, line.level, line.emitter, line.head
+    process = line.process
+    for _ in range(_MAX_LAYERS):
+        found = _LAYERS.match(text, at)
+        if not found or found.end() == at:
+            break
+        kind = found.lastgroup or ""
+        at = found.end()
+        head = head or kind in _HEADS
+        level = found["level"] or found["level2"] or level
+        emitter = found["file"] or found["file2"] or emitter
+        stamp = found["date"] or found["isotime"] or found["logtime"] or found["ktime"] or found["ktime2"]
+        time = stamp or time
+        process = _process(found, process)
+    if at == 0:
+        return line
+    return replace(
+        line, text=text[at:], time=time, process=process, level=level, emitter=emitter, head=head
+    )
+
+
+_RANK_IN_NAME = re.compile(r"(?:^|[_ ])TP(\d{1,6})")
+
+
+def _process(found: re.Match[str], before: Process) -> Process:
+    """Merge what this layer says about the process into what outer layers said."""
+    if found["name"]:
+        rank = found["rank"]
+        in_name = _RANK_IN_NAME.search(found["name"])
+        return Process(
+            name=found["name"],
+            pid=int(found["pid"]),
+            rank=int(rank) if rank else int(in_name[1]) if in_name else before.rank,
+            host=found["ip"] or before.host,
+        )
+    rank = found["rank2"] or found["rank3"]
+    if rank:
+        return replace(before, rank=int(rank))
+    ident = found["ident"] or found["log"]
+    if ident:
+        pid = found["identpid"] or found["logpid"]
+        return replace(before, name=ident, pid=int(pid) if pid else before.pid)
+    if found["kernel"] or found["ctime"]:
+        return replace(before, name="kernel")
+    return before
+
+
+# --- JSON lines -------------------------------------------------------------------------
+
+_MESSAGE_KEYS = ("message", "MESSAGE", "log", "msg", "text", "textPayload", "line")
+_TIME_KEYS = ("asctime", "timestamp", "time", "ts", "@timestamp", "__REALTIME_TIMESTAMP")
+_LEVEL_KEYS = ("levelname", "level", "severity")
+
+
+def _from_json(line: Line) -> list[Line] | None:
+    """Read a line that is one JSON object with a message in it; None when it is not."""
+    try:
+        data: Any = json.loads(line.text, parse_int=_bounded_int)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(data, dict):
+        return None
+    message = next((data[k] for k in _MESSAGE_KEYS if k in data), None)
+    if isinstance(message, list) and all(isinstance(b, int) and 0 <= b < 256 for b in message):
+        message = bytes(message).decode("utf-8", "replace")
+    if not isinstance(message, str):
+        return None
+    texts = message.split("\n")
+    trace = data.get("exc_info") or data.get("exc_text")
+    if isinstance(trace, str):
+        texts += trace.split("\n")
+    time = next((str(data[k]) for k in _TIME_KEYS if data.get(k)), line.time)
+    level = next((data[k] for k in _LEVEL_KEYS if isinstance(data.get(k), str)), line.level)
+    process = Process(
+        name=_text_or_none(data.get("processName") or data.get("SYSLOG_IDENTIFIER")) or line.process.name,
+        pid=data["process"] if isinstance(data.get("process"), int) else line.process.pid,
+    )
+    return [
+        replace(
+            line, text=clean(text), shown=clean(text), time=time, level=level, process=process, head=i == 0
+        )
+        for i, text in enumerate(texts)
+        if text or i == 0
+    ]
+
+
+def _bounded_int(text: str) -> int:
+    return int(text[:40])
+
+
+def _text_or_none(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+# --- lines glued together, and headers cut apart ------------------------------------------
+
+_INNER_HEADER = re.compile(
+    rf"(?:\((?:[A-Za-z_][\w ]{{0,40}}) pid=\d{{1,10}}\) ?)?"
+    rf"(?:{_LEVELS}) \d\d-\d\d \d\d:\d\d:\d\d \[?[\w./-]{{1,200}}:\d{{1,6}}\]"
+)
+# Text that clients can put into a log is never cut at what looks like a header in it.
+CLIENT_TEXT = re.compile(
+    r"Received request|Added request|prompt: |prompt=|Namespace\(|args: |messages=|template="
+    r"|[\"'](?:role|content|prompt)[\"']\s*:"
+)
+
+
+def _split_glued(line: Line) -> list[Line]:
+    """Cut a line at each vLLM header inside it (progress bars, lost line breaks)."""
+    found = [m.start() for m in _INNER_HEADER.finditer(line.text)]
+    if not found or CLIENT_TEXT.search(line.text):
+        return [line]
+    edges = sorted({0, *found, len(line.text)})
+    return [
+        strip_envelope(replace(line, text=line.text[a:b], head=a > 0 or line.head))
+        for a, b in zip(edges, edges[1:], strict=False)
+        if line.text[a:b].strip()
+    ]
+
+
+_HALF_HEADER = re.compile(
+    rf"^\((?:[A-Za-z_]\w*[^()]*)?$"
+    rf"|^\(?(?:\w+ pid=\d+\)\s*)?(?:{_LEVELS})\s*(?:\d[\d :-]*)?\s*(?:\[[\w./-]*(?::\d*)?)?$"
+)
+
+
+def _rejoin_headers(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Put back together a header that a narrow terminal broke over several lines."""
+    waiting: list[tuple[int, str]] = []
+    for number, text in lines:
+        if waiting:
+            together = "".join(t for _, t in waiting) + text
+            if _is_half(together) and len(waiting) < 8:
+                waiting.append((number, text))
+                continue
+            if _LAYERS.match(together) and len(_layers_off(together)) < len(text):
+                yield waiting[0][0], together
+                waiting = []
+                continue
+            yield from waiting
+            waiting = []
+        if _is_half(text):
+            waiting = [(number, text)]
+        else:
+            yield number, text
+    yield from waiting
+
+
+def _is_half(text: str) -> bool:
+    if len(text) > 160 or not text:
+        return False
+    rest = _layers_off(text)
+    return bool(rest.strip()) and (_HALF_HEADER.match(rest) is not None)
+
+
+def _layers_off(text: str) -> str:
+    return strip_envelope(Line("", 0, text, text)).text
+
+
+# --- all of it --------------------------------------------------------------------------
+
+# Lines of a running server that say nothing but that it runs: not worth taking apart.
+_ROUTINE = re.compile(
+    r'^(?:\x1b\[[\d;]*m)?(?:\((?:APIServer|ApiServer)[^)]{0,40}\) ?)?(?:\x1b\[[\d;]*m)?'
+    r'INFO:?\s+[\w.:\[\]-]{3,60} - "(?:GET|POST|PUT|DELETE|HEAD|OPTIONS|PATCH) [^"]{1,400}" \d{3}'
+)
+
+
+def frame(stream: Iterable[bytes], source: str) -> Iterator[Line]:
+    """Yield the lines of ``stream``, in order, each without its envelope.
+
+    ``source`` names the input in evidence. Reads once, keeps one line; raises whatever
+    reading ``stream`` raises.
+    """
+    for number, text in _rejoin_headers(physical_lines(stream)):
+        if _ROUTINE.match(text):
+            continue
+        yield from _frame_one(source, number, text)
+
+
+def _frame_one(source: str, number: int, text: str) -> Iterator[Line]:
+    if text.endswith("\\n") and "\\n" not in text[:-2]:
+        text = text[:-2]
+    for part in text.split("\r") if "\r" in text else (text,):
+        shown = clean(part)
+        if not shown and part is not text:
+            continue
+        line = strip_envelope(Line(source, number, shown, shown.strip()))
+        inner = line.text.lstrip()
+        if inner.startswith("{") and inner.rstrip().endswith("}"):
+            for entry in _from_json(line) or [line]:
+                yield from _split_glued(strip_envelope(entry))
+            continue
+        yield from _split_glued(line)

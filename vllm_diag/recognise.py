@@ -1,0 +1,306 @@
+"""Records to events: which known message stands where.
+
+A message is looked for where one can begin: at the start of a line (behind its envelope and
+behind an exception's class), behind ``SomeError:`` inside a line, and, for the few texts
+that wrappers quote, anywhere. Each candidate is tried against the rest of the record with
+all blanks removed (see `vllm_diag.wording`), so that no wrap can hide it. The reading with
+most figures wins, then the longest.
+
+What a client wrote is not the server's word: behind the marks of a request log or an
+argument dump no message begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import MISSING, dataclass, fields
+from functools import cache
+
+import regex
+
+from vllm_diag.events import Event, Landmark, Place
+from vllm_diag.evidence import Evidence, quote
+from vllm_diag.messages import Message, catalogue
+from vllm_diag.records import Record
+from vllm_diag.wording import Compiled, squeeze
+
+# Seconds one pattern may take on one record; all wordings are linear in practice.
+_TIMEOUT = 1.0
+# How far before an anchor a text that may stand anywhere can begin.
+_BEFORE_ANCHOR = 200
+# The longest stretch of squeezed text one message can cover.
+_REACH = 20_000
+
+_EXCEPTION = regex.compile(
+    r"(?:(?:[\w.]{1,120}\.)?\w{0,60}(?:Error|Exception|OutOfResources|Fault)(?:\([\w.]{1,80}\))?:"
+    r"|Valueerror,|\[\w{2,30}\]|-ERROR-|-){1,4}"
+)
+_INNER_EXCEPTION = regex.compile(r"[A-Z]\w{2,60}(?:Error|Exception)(?:\([\w.]{1,80}\))?:")
+CLIENT_TEXT = regex.compile(
+    r"Receivedrequest|Addedrequest|prompt:|prompt=|Namespace\(|^args:|non-defaultargs:|messages=|template="
+    r"|withconfig:|[\"'](?:role|content|prompt|text)[\"']:|Dumpinginputdata"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    message: Message
+    wording: Compiled
+    required: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    by_start: dict[str, tuple[_Candidate, ...]]
+    lengths: tuple[int, ...]
+    by_anchor: tuple[tuple[str, _Candidate], ...]
+
+
+@cache
+def _index() -> _Index:
+    by_start: dict[str, list[_Candidate]] = {}
+    by_anchor: list[tuple[str, _Candidate]] = []
+    for message in catalogue():
+        for wording in message.compiled():
+            candidate = _Candidate(message, wording, _required(message))
+            if message.anywhere or not wording.keys:
+                by_anchor.append((wording.anchor, candidate))
+            else:
+                for key in wording.keys:
+                    by_start.setdefault(key, []).append(candidate)
+    lengths = tuple(sorted({len(key) for key in by_start}, reverse=True))
+    return _Index({k: tuple(v) for k, v in by_start.items()}, lengths, tuple(by_anchor))
+
+
+def _required(message: Message) -> frozenset[str]:
+    if message.event is Landmark:
+        return frozenset()
+    return frozenset(
+        f.name
+        for f in fields(message.event)
+        if f.default is MISSING and f.name not in ("code", "at") and f.name not in message.always
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Hit:
+    candidate: _Candidate
+    start: int
+    end: int
+    found: dict[str, str]
+
+
+@dataclass(slots=True)
+class Tally:
+    """Lines that looked like memory messages and were not understood."""
+
+    count: int = 0
+    first: Evidence | None = None
+
+
+def recognise(records: Iterable[Record], tally: Tally | None = None) -> Iterator[Event]:
+    """Yield the events of ``records`` in order; counts what looked alike into ``tally``."""
+    order = 0
+    for record in records:
+        for event in _events_of(record, order):
+            order += 1
+            yield event
+        if tally is not None:
+            _count_unknown(record, tally)
+
+
+class _Text:
+    """A record without blanks, and where each of its lines begins in it."""
+
+    def __init__(self, record: Record) -> None:
+        pieces = [squeeze(line.text) for line in record.lines]
+        self.joined = "".join(pieces)
+        self.edges = []
+        at = 0
+        for piece in pieces:
+            self.edges.append(at)
+            at += len(piece)
+        self.edges.append(at)
+
+    def line_at(self, position: int) -> int:
+        low, high = 0, len(self.edges) - 2
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.edges[middle] <= position:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+
+def _events_of(record: Record, order: int) -> Iterator[Event]:
+    text = _Text(record)
+    hits = sorted(_hits(text), key=lambda hit: (hit.start, -hit.end))
+    covered = 0
+    for hit in hits:
+        if hit.start < covered:
+            continue
+        event = _event(record, text, hit, order)
+        if event is not None:
+            covered = hit.end
+            order += 1
+            yield event
+
+
+def _hits(text: _Text) -> Iterator[_Hit]:
+    index = _index()
+    for number, start in enumerate(text.edges[:-1]):
+        end = text.edges[number + 1]
+        if end == start:
+            continue
+        yield from _hits_at(index, text, start, end)
+        exception = _EXCEPTION.match(text.joined, start)
+        if exception and exception.end() > start:
+            yield from _hits_at(index, text, exception.end(), max(end, exception.end()))
+    if "Error:" in text.joined or "Exception:" in text.joined:
+        for inner in _INNER_EXCEPTION.finditer(text.joined):
+            line = text.line_at(inner.end())
+            if not CLIENT_TEXT.search(text.joined, text.edges[line], inner.start()):
+                yield from _hits_at(index, text, inner.end(), text.edges[line + 1])
+    for anchor, candidate in index.by_anchor:
+        if anchor in text.joined:
+            yield from _hits_around(text, anchor, candidate)
+
+
+def _hits_at(index: _Index, text: _Text, start: int, line_end: int) -> Iterator[_Hit]:
+    best: _Hit | None = None
+    for length in index.lengths:
+        for candidate in index.by_start.get(text.joined[start : start + length], ()):
+            hit = _match(candidate, text, start, line_end)
+            if hit and (best is None or _weight(hit) > _weight(best)):
+                best = hit
+    if best:
+        yield best
+
+
+def _weight(hit: _Hit) -> tuple[int, int]:
+    return len(hit.found), hit.end - hit.start
+
+
+def _match(candidate: _Candidate, text: _Text, start: int, line_end: int) -> _Hit | None:
+    """Match on the line alone and on the whole record; more figures justify the longer reach."""
+    pattern, joined = candidate.wording.pattern, text.joined
+    try:
+        alone = pattern.match(joined, start, line_end, timeout=_TIMEOUT)
+        whole = None
+        if line_end < len(joined):
+            whole = pattern.match(joined, start, start + _REACH, timeout=_TIMEOUT)
+    except TimeoutError:
+        return None
+    one = _hit(candidate, alone)
+    two = _hit(candidate, whole)
+    if candidate.message.whole_line and one and one.end != line_end:
+        one = None
+    if candidate.message.whole_line:
+        return one
+    if one and two:
+        return two if len(two.found) > len(one.found) else one
+    return one or two
+
+
+def _hit(candidate: _Candidate, match: regex.Match[str] | None) -> _Hit | None:
+    if match is None:
+        return None
+    found = {name: value for name, value in match.groupdict().items() if value}
+    if not candidate.required <= found.keys():
+        return None
+    return _Hit(candidate, match.start(), match.end(), found)
+
+
+def _hits_around(text: _Text, anchor: str, candidate: _Candidate) -> Iterator[_Hit]:
+    at = text.joined.find(anchor)
+    while at >= 0:
+        line = text.line_at(at)
+        begin, end = text.edges[line], text.edges[line + 1]
+        hit = None
+        if candidate.message.anywhere:
+            lead = max(begin, at - _BEFORE_ANCHOR)
+            if not CLIENT_TEXT.search(text.joined, max(begin, at - _REACH), at):
+                hit = _search(candidate, text, lead, at, end)
+        else:
+            hit = _match(candidate, text, begin, end)
+            if hit is None:
+                exception = _EXCEPTION.match(text.joined, begin)
+                if exception:
+                    hit = _match(candidate, text, exception.end(), max(end, exception.end()))
+        if hit:
+            yield hit
+        at = text.joined.find(anchor, at + len(anchor))
+
+
+def _search(candidate: _Candidate, text: _Text, lead: int, at: int, end: int) -> _Hit | None:
+    pattern = candidate.wording.pattern
+    try:
+        alone = pattern.search(text.joined, lead, end, timeout=_TIMEOUT)
+        whole = pattern.search(text.joined, lead, at + _REACH, timeout=_TIMEOUT)
+    except TimeoutError:
+        return None
+    one, two = _hit(candidate, alone), _hit(candidate, whole)
+    best = two if two and (one is None or len(two.found) > len(one.found)) else one
+    return best if best and best.start <= at < best.end else None
+
+
+def _event(record: Record, text: _Text, hit: _Hit, order: int) -> Event | None:
+    message = hit.candidate.message
+    values = dict(message.always)
+    for name, printed in hit.found.items():
+        try:
+            values[name] = message.reads[name].read(printed)
+        except (ValueError, OverflowError):
+            continue
+    number = text.line_at(hit.start)
+    line = record.lines[number]
+    last = text.line_at(max(hit.start, hit.end - 1))
+    shown = " ".join([line.shown, *(part.text for part in record.lines[number + 1 : last + 1])])
+    place = Place(
+        evidence=Evidence(line.source, line.number, quote(shown, _offset_in(shown, text, hit, number))),
+        order=order,
+        time=line.time,
+        process=line.process,
+        level=line.level,
+        exception=_exception(text, hit, number),
+        frames=record.frames[number],
+    )
+    if message.event is Landmark:
+        return Landmark(code=message.code, at=place, facts=tuple(values.items()))
+    names = {f.name for f in fields(message.event)}
+    try:
+        return message.event(
+            code=message.code, at=place, **{k: v for k, v in values.items() if k in names}
+        )
+    except TypeError:
+        return None
+
+
+def _offset_in(shown: str, text: _Text, hit: _Hit, number: int) -> int:
+    """Return about where in ``shown`` the message begins (only long lines need it)."""
+    if len(shown) < 400:
+        return 0
+    return int(len(shown) * (hit.start - text.edges[number]) / max(1, len(text.joined)))
+
+
+def _exception(text: _Text, hit: _Hit, number: int) -> str | None:
+    lead = text.joined[text.edges[number] : hit.start]
+    return lead.rstrip(":")[-60:] if lead.endswith(":") else None
+
+
+_MEMORY_WORDS = (
+    "out of memory", "OutOfMemory", "OOM", "not enough memory", "insufficient memory",
+    "Cannot allocate memory", "No available memory", "memory limit",
+)  # fmt: skip
+
+
+def _count_unknown(record: Record, tally: Tally) -> None:
+    for line in record.lines:
+        if line.level in ("INFO", "DEBUG") or not any(w in line.text for w in _MEMORY_WORDS):
+            continue
+        text = _Text(Record((line,), ((),)))
+        if CLIENT_TEXT.search(text.joined) or next(_hits(text), None):
+            continue
+        tally.count += 1
+        tally.first = tally.first or Evidence(line.source, line.number, quote(line.shown))

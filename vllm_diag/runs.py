@@ -1,0 +1,281 @@
+"""Events to runs: one launch of a server each, with what it was told and how far it got.
+
+Memory is bounded: equal events are kept once with a count, statistics are condensed as
+they come, and no code keeps more than `_PER_CODE` different events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from vllm_diag.events import Event, Landmark, Metric, ProcessDied, Settings, Stats, Version
+from vllm_diag.evidence import Evidence
+from vllm_diag.releases import Release, parse_release
+
+_PER_CODE = 40
+
+E = TypeVar("E", bound=Event)
+
+# Printed when a launch begins, in the order a launch prints them.
+_LAUNCH = ("unit-started", "server-version", "arguments", "non-default-arguments", "engine-starting")
+# After one of these a launch marker begins a new run.
+_ENDED = frozenset(
+    {
+        "server-ready", "engine-init-done", "shutdown", "engine-init-failed", "engine-core-failed",
+        "worker-failed", "worker-died", "engine-died", "engine-dead", "unit-restart", "unit-killed",
+        "unit-stopping", "killed", "killed-command", "exited-137", "container-oom-killed", "oom-kill", "bus-error",
+        "unit-oom-killed", "kv-cache-too-small", "kv-cache-below-max-len", "stats",
+    }
+)  # fmt: skip
+# What other programs than vLLM print: by itself no launch.
+HOST_CODES = frozenset(
+    {
+        "oom-kill", "oom-candidate", "oom-kill-summary", "oom-invoked", "oom-cgroup-use", "oom-group-kill",
+        "oom-reaped", "oom-task-table", "killed", "killed-command", "exited-137", "container-oom-killed",
+        "unit-oom-killed", "oomd-killed", "unit-killed", "unit-restart", "unit-started", "unit-stopping",
+        "earlyoom-kill", "slurm-oom-kill", "pod-evicted", "shm-size", "bus-error", "bus-error-bare",
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Pressure:
+    """What statistics lines and /metrics say about the KV cache, condensed."""
+
+    lines: int = 0
+    peak_usage: float | None = None
+    last_usage: float | None = None
+    peak_waiting: int | None = None
+    peak_running: int | None = None
+    preemptions: int = 0
+    full_and_waiting: int = 0
+    evidence: tuple[Evidence, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One launch.
+
+    ``events`` are in the order of the log, equal ones once; ``counts`` tells how often each
+    code was met. ``settings`` are the engine arguments in force as far as the log tells,
+    ``explicit`` the names that were given by the user.
+    """
+
+    index: int
+    events: tuple[Event, ...]
+    counts: dict[str, int]
+    pressure: Pressure
+    settings: dict[str, Any]
+    explicit: frozenset[str]
+    version: str | None
+    engine: str | None
+    model: str | None
+    started_at: str | None
+    last_time: str | None
+    first_line: int
+    last_line: int
+    metrics: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def release(self) -> Release | None:
+        """The release the log names, if it names one."""
+        return parse_release(self.version)
+
+    def of(self, kind: type[E]) -> list[E]:
+        """Return the events of a class, in order."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def coded(self, *codes: str) -> list[Event]:
+        """Return the events of these message codes, in order."""
+        return [event for event in self.events if event.code in codes]
+
+    def has(self, *codes: str) -> bool:
+        """Whether a message of one of these codes was met."""
+        return any(code in self.counts for code in codes)
+
+    def first(self, *codes: str) -> Event | None:
+        """Return the first event of these message codes."""
+        return next(iter(self.coded(*codes)), None)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the server came up."""
+        return self.has("server-ready", "stats") or bool(self.metrics)
+
+    @property
+    def device(self) -> str | None:
+        """The device type: cuda, rocm, xpu, tpu, cpu; None when nothing tells."""
+        for event in self.coded("platform-detected"):
+            if isinstance(event, Landmark):
+                return str(event.get("platform"))
+        if self.has("cpu-kv-size-set", "cpu-kv-space-default", "cpu-memory-short"):
+            return "cpu"
+        for event in self.coded("kv-cache-size", "kv-blocks"):
+            named = str(getattr(event, "device", None) or "").lower()
+            if named in ("cpu", "xpu", "tpu", "cuda", "rocm", "hpu"):
+                return named
+        named = self.settings.get("device")
+        return str(named).removeprefix("torch.device(") if named not in (None, "auto") else None
+
+
+def group(events: Iterable[Event]) -> Iterator[Run]:
+    """Yield the runs in ``events``, in order; at least one when there is any event."""
+    builder = _Builder(0)
+    for event in events:
+        if builder.would_begin_anew(event):
+            yield builder.build()
+            builder = _Builder(builder.index + 1)
+        builder.add(event)
+    if builder.kept:
+        yield builder.build()
+
+
+def merge(runs: list[Run], host: list[Run]) -> list[Run]:
+    """Add to the last run what other sources (a kernel log) say, and return all runs."""
+    if not runs:
+        return host
+    last = runs[-1]
+    for other in host:
+        counts = dict(last.counts)
+        for code, count in other.counts.items():
+            counts[code] = counts.get(code, 0) + count
+        last = replace(last, events=last.events + other.events, counts=counts)
+    return [*runs[:-1], last]
+
+
+def only_host(run: Run) -> bool:
+    """Whether nothing in the run was printed by a vLLM process."""
+    return all(code in HOST_CODES for code in run.counts)
+
+
+class _Builder:
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.kept: dict[Any, Event] = {}
+        self.counts: dict[str, int] = {}
+        self.per_code: dict[str, int] = {}
+        self.settings: dict[str, Any] = {}
+        self.explicit: set[str] = set()
+        self.version: str | None = None
+        self.engine: str | None = None
+        self.model: str | None = None
+        self.started_at: str | None = None
+        self.last_time: str | None = None
+        self.lines = (0, 0)
+        self.pressure = Pressure()
+        self.metrics: dict[str, float] = {}
+
+    def would_begin_anew(self, event: Event) -> bool:
+        if event.code not in _LAUNCH or not self.kept:
+            return False
+        if self.counts.keys() <= HOST_CODES and "unit-restart" not in self.counts:
+            return False
+        return bool(_ENDED & self.counts.keys()) and (
+            event.code != "engine-starting" or not self._same_launch(event)
+        )
+
+    def _same_launch(self, event: Event) -> bool:
+        """An engine that starts behind a server that has only just started belongs to it."""
+        return not ({"engine-starting"} & self.counts.keys())
+
+    def add(self, event: Event) -> None:
+        self.counts[event.code] = self.counts.get(event.code, 0) + 1
+        self.last_time = event.at.time or self.last_time
+        self.started_at = self.started_at or event.at.time
+        line = event.at.evidence.line
+        self.lines = (min(self.lines[0] or line, line), max(self.lines[1], line))
+        if isinstance(event, Stats):
+            self._add_stats(event)
+        elif isinstance(event, Metric):
+            self._add_metric(event)
+        if isinstance(event, Settings | Version):
+            self._add_identity(event)
+        self._keep(event)
+
+    def _keep(self, event: Event) -> None:
+        key = (event.code, event.at.process.rank, tuple((k, _plain(v)) for k, v in event.values()))
+        if isinstance(event, Stats):
+            key = ("stats", None, ())
+        known = self.kept.get(key)
+        if known is not None:
+            if event.at.frames and not known.at.frames:
+                self.kept[key] = replace(known, at=replace(known.at, frames=event.at.frames))
+            return
+        seen = self.per_code.get(event.code, 0)
+        if seen < _PER_CODE:
+            self.per_code[event.code] = seen + 1
+            self.kept[key] = event
+
+    def _add_identity(self, event: Settings | Version) -> None:
+        self.version = event.version or self.version
+        self.engine = event.engine or self.engine
+        if isinstance(event, Version):
+            self.model = event.model or self.model
+            return
+        for name, value in event.settings:
+            # What the engine says it runs with outranks what was asked for.
+            if name not in self.settings or event.code == "engine-starting":
+                self.settings[name] = value
+            if event.explicit:
+                self.explicit.add(name)
+        self.model = self.settings.get("model") or self.model
+
+    def _add_stats(self, event: Stats) -> None:
+        p = self.pressure
+        usage, waiting = event.kv_usage or 0.0, event.waiting or event.pending or 0
+        squeezed = usage >= 95.0 and waiting > 0
+        evidence = p.evidence
+        if (squeezed or event.preemptions) and len(evidence) < 3:
+            evidence = (*evidence, event.at.evidence)
+        self.pressure = Pressure(
+            lines=p.lines + 1,
+            peak_usage=max(p.peak_usage or 0.0, usage),
+            last_usage=usage,
+            peak_waiting=max(p.peak_waiting or 0, waiting),
+            peak_running=max(p.peak_running or 0, event.running),
+            preemptions=p.preemptions + (event.preemptions or 0),
+            full_and_waiting=p.full_and_waiting + squeezed,
+            evidence=evidence,
+        )
+
+    def _add_metric(self, event: Metric) -> None:
+        name = event.name.removesuffix("_total")
+        if name == "num_preemptions":
+            self.metrics[name] = max(self.metrics.get(name, 0.0), event.value)
+        elif "cache_usage" in name and not name.startswith("cpu"):
+            self.metrics["kv_cache_usage"] = max(self.metrics.get("kv_cache_usage", 0.0), event.value)
+        else:
+            self.metrics[name] = event.value
+
+    def build(self) -> Run:
+        return Run(
+            index=self.index,
+            events=tuple(self.kept.values()),
+            counts=self.counts,
+            pressure=self.pressure,
+            settings=self.settings,
+            explicit=frozenset(self.explicit),
+            version=self.version,
+            engine=self.engine,
+            model=self.model,
+            started_at=self.started_at,
+            last_time=self.last_time,
+            first_line=self.lines[0],
+            last_line=self.lines[1],
+            metrics=self.metrics,
+        )
+
+
+def _plain(value: Any) -> Any:
+    try:
+        hash(value)
+    except TypeError:
+        return repr(value)
+    return value
+
+
+def deaths(run: Run) -> list[ProcessDied]:
+    """Return what the run says about processes that are gone."""
+    return run.of(ProcessDied)
