@@ -31,6 +31,7 @@ def diagnose(source: Source | list[Source]) -> Report:
 
     Raises:
         OSError: a path that cannot be read.
+
     """
     from vllm_diag.pipeline import report_on
 
@@ -42,6 +43,7 @@ def events(source: Source | list[Source]) -> Iterator[Event]:
 
     Raises:
         OSError: a path that cannot be read.
+
     """
     from vllm_diag.pipeline import events as events_of
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -44,7 +44,7 @@ app = typer.Typer(
 )
 
 Files = Annotated[
-    Optional[list[Path]],
+    list[Path] | None,
     typer.Argument(metavar="[FILE]...", help="Logs to read, in order; standard input when none, or for -."),
 ]
 
@@ -81,9 +81,7 @@ def explain(
     raise typer.Exit(_explain(files, format, color, all_runs, exit_zero))
 
 
-def _explain(
-    files: Sequence[Path] | None, format: Format, color: Color, all_runs: bool, exit_zero: bool
-) -> int:
+def _explain(files: Sequence[Path] | None, format: Format, color: Color, all_runs: bool, exit_zero: bool) -> int:
     from vllm_diag.inputs import Problem, open_inputs
     from vllm_diag.pipeline import diagnose_sources
     from vllm_diag.report import build
@@ -96,7 +94,9 @@ def _explain(
     except Problem as found:
         return _complain(found)
     except OSError as error:
-        return _complain(Problem(f"cannot read the input: {error.strerror or error}", "check the path and its permissions"))
+        return _complain(
+            Problem(f"cannot read the input: {error.strerror or error}", "check the path and its permissions")
+        )
     _print(report, format, color, all_runs)
     if not report.events and problem:
         _complain(problem)
@@ -152,7 +152,7 @@ def events(files: Files = None) -> None:
 
 @app.command()
 def codes(
-    code: Annotated[Optional[str], typer.Argument(help="A cause or message code: print its page.")] = None,
+    code: Annotated[str | None, typer.Argument(help="A cause or message code: print its page.")] = None,
 ) -> None:
     """List the causes and messages that are known, or print the page of one."""
     from vllm_diag.pages import index, page
@@ -162,7 +162,9 @@ def codes(
         from vllm_diag.pages import nearest
 
         hint = nearest(code or "")
-        typer.echo(f"vllm-diag: no cause or message is called {code!r}" + (f"; there is {hint}" if hint else ""), err=True)
+        typer.echo(
+            f"vllm-diag: no cause or message is called {code!r}" + (f"; there is {hint}" if hint else ""), err=True
+        )
         raise typer.Exit(UNUSABLE)
     typer.echo(text)
 

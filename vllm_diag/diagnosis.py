@@ -98,5 +98,3 @@ def edges() -> dict[str, tuple[str, ...]]:
     """Return what each cause explains, causes only; the graph is acyclic (tested)."""
     causes = all_causes()
     return {code: tuple(c for c in cause.explains if c in causes) for code, cause in causes.items()}
-
-

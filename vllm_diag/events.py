@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from vllm_diag.evidence import Evidence
-from vllm_diag.framing import Process
+from vllm_diag.framing import NOBODY, Process
 from vllm_diag.quantities import Amount
 
 
@@ -22,7 +22,7 @@ class Place:
     evidence: Evidence
     order: int = 0
     time: str | None = None
-    process: Process = Process()
+    process: Process = NOBODY
     level: str | None = None
     exception: str | None = None
     frames: tuple[str, ...] = ()

@@ -14,9 +14,7 @@ _SECRETS = (
     re.compile(r"\bhf_[A-Za-z0-9]{8,}"),
     re.compile(r"\bsk-[A-Za-z0-9_-]{8,}"),
     re.compile(r"(?<=Bearer )[A-Za-z0-9._~+/=-]{6,}", re.IGNORECASE),
-    re.compile(
-        r"""(?<=://)[^/\s:@'"]+:[^/\s@'"]+(?=@)"""
-    ),
+    re.compile(r"""(?<=://)[^/\s:@'"]+:[^/\s@'"]+(?=@)"""),
     re.compile(
         r"""((?:api[_-]?key|token|password|passwd|secret|authorization)["']?\s*[=:]\s*\[?\s*["']?)"""
         r"""(?!None\b|null\b|\*\*\*)[^\s"',)\]}]{3,}""",

@@ -39,6 +39,9 @@ class Process:
     host: str | None = None
 
 
+NOBODY = Process()
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """One line without its envelope, and what the envelope said.
@@ -52,7 +55,7 @@ class Line:
     text: str
     shown: str
     time: str | None = None
-    process: Process = Process()
+    process: Process = NOBODY
     level: str | None = None
     emitter: str | None = None
     head: bool = False
@@ -188,9 +191,7 @@ def strip_envelope(line: Line) -> Line:
         process = _process(found, process)
     if at == 0:
         return line
-    return replace(
-        line, text=text[at:], time=time, process=process, level=level, emitter=emitter, head=head
-    )
+    return replace(line, text=text[at:], time=time, process=process, level=level, emitter=emitter, head=head)
 
 
 _RANK_IN_NAME = re.compile(r"(?:^|[_ ])TP(\d{1,6})")
@@ -250,9 +251,7 @@ def _from_json(line: Line) -> list[Line] | None:
         pid=data["process"] if isinstance(data.get("process"), int) else line.process.pid,
     )
     return [
-        replace(
-            line, text=clean(text), shown=clean(text), time=time, level=level, process=process, head=i == 0
-        )
+        replace(line, text=clean(text), shown=clean(text), time=time, level=level, process=process, head=i == 0)
         for i, text in enumerate(texts)
         if text or i == 0
     ]
@@ -335,7 +334,7 @@ def _layers_off(text: str) -> str:
 
 # Lines of a running server that say nothing but that it runs: not worth taking apart.
 _ROUTINE = re.compile(
-    r'^(?:\x1b\[[\d;]*m)?(?:\((?:APIServer|ApiServer)[^)]{0,40}\) ?)?(?:\x1b\[[\d;]*m)?'
+    r"^(?:\x1b\[[\d;]*m)?(?:\((?:APIServer|ApiServer)[^)]{0,40}\) ?)?(?:\x1b\[[\d;]*m)?"
     r'INFO:?\s+[\w.:\[\]-]{3,60} - "(?:GET|POST|PUT|DELETE|HEAD|OPTIONS|PATCH) [^"]{1,400}" \d{3}'
 )
 

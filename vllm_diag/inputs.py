@@ -37,7 +37,8 @@ class Input:
             return Problem(f"{self.name} is empty", "was the output redirected? vllm serve ... > server.log 2>&1")
         if self.seen.binary:
             return Problem(
-                f"{self.name} is not text ({self.seen.bytes:,} bytes read)", "give the log itself, not a core or an archive"
+                f"{self.name} is not text ({self.seen.bytes:,} bytes read)",
+                "give the log itself, not a core or an archive",
             )
         return Problem(
             f"nothing in {self.name} was recognised ({self.seen.lines:,} lines read)",
@@ -67,7 +68,9 @@ def _file(path: Path) -> Input:
     try:
         file = path.open("rb")
     except FileNotFoundError:
-        raise Problem(f"there is no file {path}", "check the path, or pipe the log in: journalctl -u vllm | vllm-diag") from None
+        raise Problem(
+            f"there is no file {path}", "check the path, or pipe the log in: journalctl -u vllm | vllm-diag"
+        ) from None
     except IsADirectoryError:
         raise Problem(f"{path} is a directory", "name the log file in it") from None
     except OSError as error:

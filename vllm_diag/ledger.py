@@ -172,9 +172,7 @@ def _enter_profile(budget: Budget, event: MemoryProfile) -> Budget:
     if event.consumed is not None:
         weights = weights or Entry(event.consumed, "stated", where, "weights and non-torch in one figure")
     if event.torch_peak is not None and budget.weights:
-        activations = Entry(
-            event.torch_peak - budget.weights.amount, "derived", where, "torch peak - weights"
-        )
+        activations = Entry(event.torch_peak - budget.weights.amount, "derived", where, "torch peak - weights")
     return _with(
         budget,
         total=stated(event.total),
@@ -198,9 +196,7 @@ def _enter_oom(budget: Budget, event: TorchOom) -> Budget:
         device=f"GPU {event.gpu}" if event.gpu is not None else None,
         total=Entry(event.total, "stated", where) if event.total else None,
         free=Entry(event.free, "stated", where) if event.free else None,
-        cuda_graphs=Entry(event.private_pools, "stated", where, "private pools")
-        if event.private_pools
-        else None,
+        cuda_graphs=Entry(event.private_pools, "stated", where, "private pools") if event.private_pools else None,
         foreign=Entry(foreign, "derived", where, "total - free - this process") if foreign else None,
     )
 
@@ -257,9 +253,7 @@ def _complete(budget: Budget, run: Run) -> Budget:
             budget.total.evidence,
             why,
         )
-    budget = replace(
-        budget, utilization=utilization, utilization_origin=origin, requested=requested
-    )
+    budget = replace(budget, utilization=utilization, utilization_origin=origin, requested=requested)
     return replace(budget, residual=_residual(budget))
 
 
@@ -267,17 +261,11 @@ def _residual(budget: Budget) -> Entry | None:
     if not (budget.requested and budget.weights and budget.kv_cache):
         return None
     parts = [
-        entry
-        for entry in (budget.weights, budget.activations, budget.non_torch, budget.kv_cache)
-        if entry is not None
+        entry for entry in (budget.weights, budget.activations, budget.non_torch, budget.kv_cache) if entry is not None
     ]
     rest = budget.requested.amount
     for entry in parts:
         rest = rest - entry.amount
-    unknown = [
-        name.replace("_", "-")
-        for name in ("activations", "non_torch")
-        if getattr(budget, name) is None
-    ]
+    unknown = [name.replace("_", "-") for name in ("activations", "non_torch") if getattr(budget, name) is None]
     why = "requested - the terms known" + (f"; holds {' and '.join(unknown)}" if unknown else "")
     return Entry(rest, "derived", tuple(e for entry in parts for e in entry.evidence), why)

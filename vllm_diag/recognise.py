@@ -270,9 +270,7 @@ def _event(record: Record, text: _Text, hit: _Hit, order: int) -> Event | None:
         return Landmark(code=message.code, at=place, facts=tuple(values.items()))
     names = {f.name for f in fields(message.event)}
     try:
-        return message.event(
-            code=message.code, at=place, **{k: v for k, v in values.items() if k in names}
-        )
+        return message.event(code=message.code, at=place, **{k: v for k, v in values.items() if k in names})
     except TypeError:
         return None
 

@@ -172,9 +172,7 @@ class _Builder:
             return False
         if self.counts.keys() <= HOST_CODES and "unit-restart" not in self.counts:
             return False
-        return bool(_ENDED & self.counts.keys()) and (
-            event.code != "engine-starting" or not self._same_launch(event)
-        )
+        return bool(_ENDED & self.counts.keys()) and (event.code != "engine-starting" or not self._same_launch(event))
 
     def _same_launch(self, event: Event) -> bool:
         """An engine that starts behind a server that has only just started belongs to it."""

@@ -163,10 +163,7 @@ def _starts(sequence: _Sequence) -> Iterator[tuple[str, bool]]:
             options = [way for option in node.options for way in _starts(option)]
             if node.optional:
                 options.append(("", True))
-            ways = [
-                (w + o, goes_on) if on else (w, on)
-                for (w, on), (o, goes_on) in itertools.product(ways, options)
-            ]
+            ways = [(w + o, goes_on) if on else (w, on) for (w, on), (o, goes_on) in itertools.product(ways, options)]
         else:
             ways = [(w, False) for w, _ in ways]
         if all(len(w) >= _KEY_LENGTH or not on for w, on in ways):
@@ -244,9 +241,7 @@ def render(text: str, readers: Mapping[str, Reader], seed: int = 0) -> tuple[str
     return _render(sequence, readers, random.Random(seed), used), used
 
 
-def _render(
-    sequence: _Sequence, readers: Mapping[str, Reader], rng: random.Random, used: dict[str, str]
-) -> str:
+def _render(sequence: _Sequence, readers: Mapping[str, Reader], rng: random.Random, used: dict[str, str]) -> str:
     out = []
     for node in sequence.nodes:
         if isinstance(node, _Text):

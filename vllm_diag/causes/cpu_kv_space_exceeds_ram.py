@@ -27,7 +27,9 @@ def judge(case: Case, cause: Cause) -> Finding | None:
     }
     summary = cause.summary
     if event.consumed is not None:
-        summary = "The worker holds {consumed_gib:.2f} GiB already, more than the {requested_gib:.2f} GiB set aside for it."
+        summary = (
+            "The worker holds {consumed_gib:.2f} GiB already, more than the {requested_gib:.2f} GiB set aside for it."
+        )
     return cause.finding(*events[:3], facts=facts, summary=summary)
 
 

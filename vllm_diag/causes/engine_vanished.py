@@ -40,10 +40,15 @@ def judge(case: Case, cause: Cause) -> Finding | None:
         *signs[:4],
         verdict="likely",
         facts={"exit_code": -9 if killed else None, "last_pid": pid, "last_time": when},
-        summary=("A process got SIGKILL" if killed else "A process of the server disappeared without an error of its own")
+        summary=(
+            "A process got SIGKILL" if killed else "A process of the server disappeared without an error of its own"
+        )
         + doing
         + "; the host's out-of-memory killer is the usual sender.",
-        missing=[what + ": dmesg -T | grep -i 'killed process'", "exit code and limits of the container, if there is one"],
+        missing=[
+            what + ": dmesg -T | grep -i 'killed process'",
+            "exit code and limits of the container, if there is one",
+        ],
     )
 
 

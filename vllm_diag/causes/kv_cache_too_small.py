@@ -27,9 +27,7 @@ def judge(case: Case, cause: Cause) -> Finding | None:
         summary = "One request of {max_model_len:,} tokens does not fit: the KV cache holds {tokens:,} tokens."
     ruled_out = []
     if case.run.of(KvCacheTooSmall) and not case.run.of(FreeMemoryShort):
-        ruled_out.append(
-            RuledOut("weights-do-not-fit", "profiling finished and left memory for the KV cache")
-        )
+        ruled_out.append(RuledOut("weights-do-not-fit", "profiling finished and left memory for the KV cache"))
     missing = [] if case.ledger.main.total else ["the device's memory (a line with total, or nvidia-smi)"]
     return cause.finding(*events[:3], facts=facts, summary=summary, missing=missing, ruled_out=ruled_out)
 

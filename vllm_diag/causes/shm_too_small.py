@@ -61,6 +61,12 @@ CAUSE = Cause(
     title="/dev/shm is too small",
     summary="/dev/shm has {free_mib:.0f} MiB free, and {required_mib:.0f} MiB are needed.",
     judge=judge,
-    explains=(*CASCADE, "engine-vanished", "root-cause-not-in-log", "unrecognised-exception", "nccl-init-failed",
-              "disk-full"),
+    explains=(
+        *CASCADE,
+        "engine-vanished",
+        "root-cause-not-in-log",
+        "unrecognised-exception",
+        "nccl-init-failed",
+        "disk-full",
+    ),
 )

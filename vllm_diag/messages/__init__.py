@@ -35,6 +35,7 @@ class Message:
         anywhere: the text may stand behind other words, as torch's does in wrappers.
         whole_line: nothing else may stand on the line ("Killed").
         fatal: the text is the end of a process or of the start.
+
     """
 
     code: str

@@ -51,7 +51,7 @@ MESSAGES = (
         fatal=True,
         reads={"name": words},
         wordings=(
-            'Reason: OOMKilled',
+            "Reason: OOMKilled",
             '"OOMKilled": true',
             "container oom ",
             "container init was OOM-killed",
@@ -173,8 +173,12 @@ MESSAGES = (
         emitter="Ray",
         fatal=True,
         anywhere=True,
-        reads={"workers": Reader("workers", r"[1-9]\d{0,6}", int, ("2", "1")), "crashed": count, "used": number,
-               "total": number},
+        reads={
+            "workers": Reader("workers", r"[1-9]\d{0,6}", int, ("2", "1")),
+            "crashed": count,
+            "used": number,
+            "total": number,
+        },
         wordings=(
             "Task was killed due to the node running low on memory",
             "{workers} worker(s) were killed due to the node running low on memory",

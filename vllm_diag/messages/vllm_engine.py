@@ -99,9 +99,7 @@ MESSAGES = (
         emitter="vLLM engine",
         seen="0.1.4 - 0.33.0",
         reads={"version": _version, "engine": _engine, "settings": _dump},
-        wordings=(
-            "Initializing ⟨an|a⟩ ⟦{engine} ⟧LLM engine⟦ (v{version})⟧ with config: {settings}",
-        ),
+        wordings=("Initializing ⟨an|a⟩ ⟦{engine} ⟧LLM engine⟦ (v{version})⟧ with config: {settings}",),
         samples=(
             "Initializing an LLM engine with config: model='m', dtype=torch.float16, max_seq_len=4096",
             "Initializing a V1 LLM engine (v0.11.0) with config: model='Qwen/Qwen2.5-7B-Instruct',"

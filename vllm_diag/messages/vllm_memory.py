@@ -79,9 +79,7 @@ MESSAGES = (
         code="weights-shards-progress",
         emitter="vLLM weight loader (tqdm, stderr)",
         reads={"percent": integer, "done": count, "all": count},
-        wordings=(
-            "Loading ⟨safetensors|pt|bin⟩ checkpoint shards: {percent}% Completed | {done}/{all}",
-        ),
+        wordings=("Loading ⟨safetensors|pt|bin⟩ checkpoint shards: {percent}% Completed | {done}/{all}",),
         samples=("Loading safetensors checkpoint shards:  25% Completed | 1/4 [00:01<00:03,  1.2s/it]",),
         means="Progress of reading the checkpoint.",
     ),
@@ -335,8 +333,7 @@ MESSAGES = (
         seen="0.9.1 - 0.33.0",
         reads={"initial_free": gib_2dp, "current_free": gib_2dp},
         wordings=(
-            "Error in memory profiling. Initial free memory {initial_free} GiB, current free memory"
-            " {current_free} GiB",
+            "Error in memory profiling. Initial free memory {initial_free} GiB, current free memory {current_free} GiB",
         ),
         samples=(
             "Error in memory profiling. Initial free memory 82.94 GiB, current free memory 90.17 GiB. This happens"
@@ -624,7 +621,11 @@ MESSAGES = (
         code="encoder-budget",
         emitter="vLLM V1 model runner",
         seen="0.7.0 - 0.33.0",
-        reads={"encoder_budget": count, "items": count, "modality": Reader("modality", r"[a-z_]{2,20}", str, ("video", "image"))},
+        reads={
+            "encoder_budget": count,
+            "items": count,
+            "modality": Reader("modality", r"[a-z_]{2,20}", str, ("video", "image")),
+        },
         wordings=(
             "Encoder cache will be initialized with a budget of {encoder_budget} tokens, and profiled with {items}"
             " {modality} items of the maximum feature size",
@@ -671,8 +672,9 @@ MESSAGES = (
         seen="0.1.4 - 0.17.1",
         reads={"swap": gib_2dp, "total_ram": gib_2dp},
         wordings=("Too large swap space. {swap} GiB out of the {total_ram} GiB total CPU memory",),
-        samples=("Too large swap space. 16.00 GiB out of the 15.50 GiB total CPU memory is allocated for the swap"
-                 " space.",),
+        samples=(
+            "Too large swap space. 16.00 GiB out of the 15.50 GiB total CPU memory is allocated for the swap space.",
+        ),
         means="The CPU swap space asked for is over 70 % of the host's RAM.",
         fatal=True,
     ),
@@ -701,9 +703,7 @@ MESSAGES = (
         emitter="vLLM V1",
         seen="0.27.1 - 0.33.0",
         reads={"path": word, "allocation": words, "required": mib_2dp, "free": mib_2dp},
-        wordings=(
-            "Insufficient space in {path}⟦ for {allocation}⟧: {required} MiB required, {free} MiB free",
-        ),
+        wordings=("Insufficient space in {path}⟦ for {allocation}⟧: {required} MiB required, {free} MiB free",),
         samples=(
             "Insufficient space in /dev/shm: 240.0 MiB required, 64.0 MiB free. Increase /dev/shm (e.g. --shm-size"
             " or --ipc=host).",
@@ -717,9 +717,7 @@ MESSAGES = (
         emitter="vLLM shm_broadcast",
         seen="0.5.1 - 0.33.0",
         reads={"seconds": number},
-        wordings=(
-            "No available ⟨shared memory broadcast block|block⟩ found⟦ ⟧in {seconds} second",
-        ),
+        wordings=("No available ⟨shared memory broadcast block|block⟩ found⟦ ⟧in {seconds} second",),
         samples=(
             "No available shared memory broadcast block found in 60 seconds. This typically happens when some"
             " processes are hanging or doing some time-consuming work (e.g. compilation).",

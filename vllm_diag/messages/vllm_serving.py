@@ -58,8 +58,11 @@ MESSAGES = (
         event=Preempted,
         emitter="vLLM V0 scheduler",
         seen="0.4.0 - 0.10.2",
-        reads={"request": words, "mode": Reader("mode", r"[\w.]{1,40}?", str, ("PreemptionMode.RECOMPUTE",)),
-               "total": count},
+        reads={
+            "request": words,
+            "mode": Reader("mode", r"[\w.]{1,40}?", str, ("PreemptionMode.RECOMPUTE",)),
+            "total": count,
+        },
         wordings=(
             "Sequence group {request} is preempted by {mode} mode because there is not enough KV cache space¦. This"
             " can affect the end-to-end performance. Increase gpu_memory_utilization or tensor_parallel_size to provide"

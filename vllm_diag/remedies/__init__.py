@@ -1,0 +1,141 @@
+"""A finding to what to do: for each cause its levers, in the order to try them.
+
+`PLAN` is the table. A lever looks at the finding, the ledger and the settings, computes its
+value and returns a `Remedy`, or None where it does not apply: already set, not there in this
+release or on this device, or refused by the arithmetic. `WONT_HELP` holds what the message
+or folklore suggests and the sum refuses. A value holds at the pessimistic end of what the
+log printed, and in whole blocks.
+"""
+
+from __future__ import annotations
+
+from vllm_diag.causes import Finding
+from vllm_diag.diagnosis import Diagnosis
+from vllm_diag.remedies import fixes
+from vllm_diag.remedies.activations import (
+    expandable_segments,
+    fewer_batched_tokens,
+    fewer_images,
+    fewer_sequences,
+    lower_utilization,
+    no_defragmentation,
+    no_higher_utilization_for_peaks,
+)
+from vllm_diag.remedies.host import (
+    fixed_kv_bytes,
+    higher_limit,
+    host_ipc,
+    larger_cpu_space,
+    larger_shm,
+    less_swap_space,
+    more_host_memory,
+    more_maps,
+    no_gpu_flags,
+    no_gpu_utilization_on_cpu,
+    no_higher_utilization_beside_others,
+    no_lower_utilization_for_weights,
+    no_shorter_context,
+    no_utilization_for_weights,
+    other_cache_disk,
+    share_the_device,
+    shorter_requests,
+    slots_that_fit,
+    smaller_cpu_space,
+    start_again,
+    stop_the_other,
+)
+from vllm_diag.remedies.kv_cache import (
+    eager,
+    fp8_kv_cache,
+    higher_utilization,
+    more_devices,
+    no_higher_utilization,
+    offload_weights,
+    quantized_weights,
+    shorter_context,
+)
+from vllm_diag.remedies.model import Context, Doubt, Lever, Plan, Remedy, WontHelp
+
+__all__ = ["PLAN", "WONT_HELP", "Context", "Plan", "Remedy", "WontHelp", "plan"]
+
+_ROOM_OUTSIDE: tuple[Lever, ...] = (
+    expandable_segments, fewer_images, fewer_batched_tokens, fewer_sequences, lower_utilization, eager, quantized_weights,
+    more_devices,
+)  # fmt: skip
+
+PLAN: dict[str, tuple[Lever, ...]] = {
+    **fixes.PLAN,
+    "kv-cache-too-small": (
+        shorter_context, higher_utilization, fp8_kv_cache, quantized_weights, more_devices, eager, offload_weights,
+    ),
+    "cpu-kv-space-too-small": (larger_cpu_space, shorter_context),
+    "cpu-kv-space-exceeds-ram": (smaller_cpu_space,),
+    "no-kv-cache-memory": (
+        higher_utilization, quantized_weights, more_devices, fewer_batched_tokens, fewer_sequences, eager, offload_weights,
+    ),
+    "weights-do-not-fit": (quantized_weights, more_devices, offload_weights),
+    "activation-oom": _ROOM_OUTSIDE,
+    "cuda-graph-oom": (lower_utilization, fewer_sequences, eager, quantized_weights),
+    "kv-allocation-oom": (stop_the_other, lower_utilization, less_swap_space, eager),
+    "serving-oom": (
+        expandable_segments, lower_utilization, fewer_batched_tokens, fewer_sequences, fewer_images, quantized_weights,
+    ),
+    "gpu-memory-held-by-others": (stop_the_other, share_the_device),
+    "memory-profiling-race": (start_again, fixed_kv_bytes),
+    "kv-cache-pressure": (
+        fewer_sequences, higher_utilization, shorter_requests, fp8_kv_cache, more_devices,
+    ),
+    "recurrent-state-slots-too-few": (slots_that_fit, higher_utilization),
+    "host-oom-kill": (more_host_memory, less_swap_space),
+    "container-memory-limit": (higher_limit, less_swap_space),
+    "engine-vanished": (more_host_memory, less_swap_space),
+    "host-allocation-failed": (more_host_memory, less_swap_space),
+    "pinned-memory-failed": (less_swap_space, more_host_memory),
+    "swap-space-too-large": (less_swap_space, more_host_memory),
+    "swap-space-exhausted": (fewer_sequences,),
+    "shm-too-small": (larger_shm, host_ipc),
+    "mmap-count-limit": (more_maps,),
+    "disk-full": (other_cache_disk,),
+}  # fmt: skip
+
+WONT_HELP: dict[str, tuple[Doubt, ...]] = {
+    **fixes.WONT_HELP,
+    "kv-cache-too-small": (no_higher_utilization,),
+    "cpu-kv-space-too-small": (no_gpu_utilization_on_cpu,),
+    "no-kv-cache-memory": (no_shorter_context,),
+    "weights-do-not-fit": (no_utilization_for_weights, no_lower_utilization_for_weights, no_shorter_context,
+                           no_defragmentation),
+    "activation-oom": (no_higher_utilization_for_peaks, no_defragmentation),
+    "cuda-graph-oom": (no_higher_utilization_for_peaks, no_defragmentation),
+    "serving-oom": (no_higher_utilization_for_peaks, no_defragmentation),
+    "gpu-memory-held-by-others": (no_higher_utilization_beside_others,),
+    "host-oom-kill": (no_gpu_flags,),
+    "container-memory-limit": (no_gpu_flags,),
+    "recurrent-state-slots-too-few": (no_shorter_context,),
+}  # fmt: skip
+
+
+def plan(finding: Finding, diagnosis: Diagnosis) -> Plan:
+    """Return the levers that apply to ``finding``, in order, and what will not help."""
+    context = Context(finding, diagnosis)
+    found = [lever(context) for lever in PLAN.get(finding.code, ())]
+    remedies = [remedy for remedy in found if remedy is not None and not _in_force(remedy, context)]
+    # What applies as it is comes before what needs a choice; the table's order decides the rest.
+    remedies.sort(key=lambda r: _RANK[r.applicability])
+    doubts = [doubt(context) for doubt in WONT_HELP.get(finding.code, ())]
+    offered = {(r.flag, r.op) for r in remedies}
+    return Plan(
+        tuple(remedies),
+        tuple(d for d in doubts if d is not None and (d.flag, d.op) not in offered),
+    )
+
+
+_RANK = {"as-is": 0, "choose": 1, "situational": 2}
+
+
+def _in_force(remedy: Remedy, context: Context) -> bool:
+    if remedy.kind != "flag" or remedy.flag is None:
+        return False
+    name = remedy.flag.removeprefix("--").replace("-", "_")
+    current = context.setting(name)
+    return current is not None and (current == remedy.value or str(current) == str(remedy.value))

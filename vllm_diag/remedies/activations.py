@@ -1,0 +1,143 @@
+"""Levers on what runs out outside the KV cache: activations, graphs, fragmentation."""
+
+from __future__ import annotations
+
+import math
+
+from vllm_diag.quantities import MIB, human
+from vllm_diag.remedies.model import Context, Remedy, WontHelp
+
+
+def _half(current: object, default: int, floor: int) -> int:
+    number = current if isinstance(current, int) and current > 0 else default
+    return max(floor, 2 ** int(math.log2(max(1, number // 2))))
+
+
+def fewer_batched_tokens(context: Context) -> Remedy | None:
+    """Lower the tokens of one step."""
+    current = context.setting("max_num_batched_tokens")
+    value = _half(current, 8192, 512)
+    if isinstance(current, int) and value >= current:
+        return None
+    return Remedy(
+        id="fewer-batched-tokens",
+        kind="flag",
+        flag="--max-num-batched-tokens",
+        op="lower",
+        value=value,
+        applicability="choose",
+        gain="activations of a step shrink with the tokens in it",
+        cost="longer time to the first token for long prompts",
+        why=f"{current} in force" if current else "the value in force is not in the log; 2048 to 8192 are the defaults",
+    )
+
+
+def fewer_sequences(context: Context) -> Remedy | None:
+    """Lower the number of sequences of one step."""
+    current = context.finding.facts.get("num_reqs") or context.setting("max_num_seqs")
+    value = _half(current, 256, 8)
+    if isinstance(current, int) and value >= current:
+        return None
+    stated = "num_reqs" in context.finding.facts
+    return Remedy(
+        id="fewer-sequences",
+        kind="flag",
+        flag="--max-num-seqs",
+        op="lower",
+        value=value,
+        applicability="as-is" if stated else "choose",
+        gain="logits, sampler and graphs shrink with the number of sequences"
+        if context.finding.term != "kv_cache"
+        else "fewer requests share the cache, so that those running can finish",
+        cost="fewer requests at once; the others wait",
+        why=f"{current} in force" if current else "256 to 1024 are the defaults",
+    )
+
+
+def lower_utilization(context: Context) -> Remedy | None:
+    """Leave more of the device outside the KV cache."""
+    event, used, total = context.oom(), context.utilization, context.total
+    if context.on_cpu or used is None:
+        return None
+    missing = None
+    if event and event.tried and event.free and total:
+        missing = max(event.tried.high - event.free.low, 256 * MIB)
+        if missing > total.low / 3:
+            return None
+    step = (missing / total.low) if missing and total else 0.04
+    value = math.floor((used - step - 0.005) * 100) / 100
+    if value < 0.3:
+        return None
+    return Remedy(
+        id="lower-utilization",
+        kind="flag",
+        flag="--gpu-memory-utilization",
+        op="lower",
+        value=value,
+        applicability="as-is" if missing else "choose",
+        gain=f"{human((used - value) * total.low)} outside the KV cache" if total else "room outside the KV cache",
+        cost="as much less KV cache",
+        why=f"short by {human(missing)}; {used:g} is in force" if missing else f"{used:g} is in force",
+    )
+
+
+def no_higher_utilization_for_peaks(context: Context) -> WontHelp | None:
+    """Say why a larger share makes a peak worse."""
+    return WontHelp(
+        "--gpu-memory-utilization", "raise", "what ran out is outside the KV cache; a larger share leaves it less room"
+    )
+
+
+def no_defragmentation(context: Context) -> WontHelp | None:
+    """Say how little expandable segments could gain."""
+    event = context.oom()
+    if event is None or event.unallocated is None or event.tried is None:
+        return None
+    if event.unallocated.high >= event.tried.low:
+        return None
+    return WontHelp(
+        "PYTORCH_CUDA_ALLOC_CONF",
+        "set",
+        f"only {event.unallocated} is reserved and unused, and {event.tried} was asked for",
+    )
+
+
+def expandable_segments(context: Context) -> Remedy | None:
+    """Let the allocator join its pieces, where much lies unused in them."""
+    event = context.oom()
+    if event is None or event.unallocated is None or event.tried is None or event.tried.bytes <= 0:
+        return None
+    if event.unallocated.low < event.tried.high:
+        return None
+    return Remedy(
+        id="expandable-segments",
+        kind="env",
+        flag="PYTORCH_CUDA_ALLOC_CONF",
+        op="set",
+        value="expandable_segments:True",
+        applicability="as-is",
+        gain=f"up to {event.unallocated} that is reserved in pieces",
+        cost="none known for serving; not with sleep mode's allocator",
+        why=f"{event.unallocated} is reserved and unused, more than the {event.tried} asked for",
+    )
+
+
+def fewer_images(context: Context) -> Remedy | None:
+    """Limit what one request may bring to a multimodal model."""
+    run = context.diagnosis.run
+    event = context.oom()
+    absurd = event and event.tried and event.total and event.tried.low > event.total.high
+    frames = " ".join(event.at.frames) if event else ""
+    if not (run.has("encoder-budget") or "multimodal" in frames or "vit" in frames or "vision" in frames):
+        return None
+    return Remedy(
+        id="smaller-media",
+        kind="flag",
+        flag="--limit-mm-per-prompt",
+        op="lower",
+        value=None,
+        applicability="choose" if not absurd else "as-is",
+        gain="the encoder's activations shrink with the number and size of media",
+        cost="requests with more or larger media are refused",
+        why="the dummy run feeds the encoder with the largest media allowed",
+    )

@@ -1,0 +1,346 @@
+"""Levers outside the device: other processes, host memory, shared memory, disks."""
+
+from __future__ import annotations
+
+import math
+
+from vllm_diag.events import CpuMemoryShort, SwapSpaceTooLarge
+from vllm_diag.quantities import GIB
+from vllm_diag.releases import cpu_uses_utilization, has_kv_cache_memory_bytes, has_swap_space
+from vllm_diag.remedies.model import Applicability, Context, Remedy, WontHelp
+
+
+def stop_the_other(context: Context) -> Remedy | None:
+    """Free the device."""
+    held = context.finding.facts.get("held_by_others_gib")
+    return Remedy(
+        id="stop-the-other-process",
+        kind="action",
+        flag=None,
+        op="remove",
+        value=None,
+        applicability="as-is",
+        gain=f"{held:.2f} GiB" if held else "what the other process holds",
+        cost="that process stops",
+        why="nvidia-smi shows who holds the memory; an earlier engine that has not gone is the usual one",
+    )
+
+
+def share_the_device(context: Context) -> Remedy | None:
+    """Ask for no more than is free."""
+    share = context.finding.facts.get("share_free")
+    used = context.utilization
+    if share is None or used is None:
+        return None
+    value = math.floor((share - 0.002) * 100) / 100
+    # Below a third of the device a model and its cache hardly fit; that is a question of placement.
+    if value < 0.33 or value >= used:
+        return None
+    return Remedy(
+        id="share-the-device",
+        kind="flag",
+        flag="--gpu-memory-utilization",
+        op="lower",
+        value=value,
+        applicability="situational",
+        gain="the start check passes beside the other process",
+        cost="a smaller KV cache; the weights must still fit",
+        why=f"{share:.3f} of the device is free",
+    )
+
+
+def no_higher_utilization_beside_others(context: Context) -> WontHelp | None:
+    """Say why a larger share cannot pass the check."""
+    return WontHelp("--gpu-memory-utilization", "raise", "more would be asked for than is free")
+
+
+def start_again(context: Context) -> Remedy | None:
+    """Start again when nobody else is moving memory."""
+    return Remedy(
+        id="start-again",
+        kind="action",
+        flag=None,
+        op="set",
+        value=None,
+        applicability="as-is",
+        gain="a measurement that holds",
+        cost="none",
+        why="nothing is short; another process let go of memory during the measurement",
+    )
+
+
+def fixed_kv_bytes(context: Context) -> Remedy | None:
+    """Give the KV cache a size instead of measuring."""
+    if not has_kv_cache_memory_bytes(context.release):
+        return None
+    return Remedy(
+        id="fixed-kv-cache-size",
+        kind="flag",
+        flag="--kv-cache-memory-bytes",
+        op="set",
+        value=None,
+        applicability="choose",
+        gain="no measurement, so no race",
+        cost="the size has to be chosen by hand",
+        why="with a given size the profile is not used",
+    )
+
+
+def more_host_memory(context: Context) -> Remedy | None:
+    """Give the host or the job more memory."""
+    return Remedy(
+        id="more-host-memory",
+        kind="action",
+        flag=None,
+        op="raise",
+        value=None,
+        applicability="choose",
+        gain="RAM for the weights and 8 to 16 GB beside them, at least 16 GB",
+        cost="a larger machine, or fewer other processes on it",
+        why="loading passes the weights through host memory",
+    )
+
+
+def higher_limit(context: Context) -> Remedy | None:
+    """Raise the limit of the container."""
+    limit = context.finding.facts.get("limit_gib")
+    resident = context.finding.facts.get("resident_gib")
+    value = f"{math.ceil(max(limit or 0, resident or 0) * 1.5) + 1}g" if limit or resident else None
+    return Remedy(
+        id="higher-memory-limit",
+        kind="command",
+        flag="--memory",
+        op="raise",
+        value=value,
+        applicability="choose",
+        gain="the limit no longer cuts the start off",
+        cost="host memory; /dev/shm and page cache count in it",
+        why=f"the limit is {limit:.2f} GiB" if limit else "a limit was reached",
+    )
+
+
+def less_swap_space(context: Context) -> Remedy | None:
+    """Lower vLLM's page-locked CPU swap space."""
+    if not has_swap_space(context.release) or context.on_cpu:
+        return None
+    current = context.setting("swap_space")
+    event = next((e for e in context.finding.because if isinstance(e, SwapSpaceTooLarge)), None)
+    if event is None and context.release is None and current is None and not context.diagnosis.run.has("kv-blocks"):
+        return None
+    value = 0
+    if event is not None:
+        # Accepted without a warning up to 40 % of RAM, all ranks together.
+        value = int(event.total_ram.low * 0.35 / GIB / context.parallel)
+    if isinstance(current, int | float) and value >= current:
+        return None
+    return Remedy(
+        id="less-swap-space",
+        kind="flag",
+        flag="--swap-space",
+        op="lower",
+        value=value,
+        applicability="as-is" if event else "choose",
+        gain="page-locked host memory, 4 GiB for each GPU by default",
+        cost="preempted requests are computed again instead of swapped back",
+        why=f"{event.swap} of {event.total_ram} were asked for" if event else "the default takes 4 GiB a GPU",
+    )
+
+
+def larger_shm(context: Context) -> Remedy | None:
+    """Give the container a larger /dev/shm."""
+    required = context.finding.facts.get("required_mib")
+    # 16 GiB is the customary size; it is a ceiling, only what is used is taken.
+    size = max(16, math.ceil((required or 0) * 2 / 1024))
+    return Remedy(
+        id="larger-shm",
+        kind="command",
+        flag="--shm-size",
+        op="raise",
+        value=f"{size}g",
+        applicability="as-is",
+        gain=f"{required:.0f} MiB are needed" if required else "room for message queues and NCCL",
+        cost="none until used; counts in the container's memory limit",
+        why="Docker gives a container 64 MiB",
+    )
+
+
+def host_ipc(context: Context) -> Remedy | None:
+    """Use the host's /dev/shm."""
+    return Remedy(
+        id="host-ipc",
+        kind="command",
+        flag="--ipc",
+        op="set",
+        value="host",
+        applicability="situational",
+        gain="half of the host's RAM as shared memory, by the usual default",
+        cost="the container shares the host's IPC namespace",
+        why="no size has to be chosen",
+    )
+
+
+def larger_cpu_space(context: Context) -> Remedy | None:
+    """Give the CPU backend's KV cache more memory."""
+    event = context.refused()
+    total = context.total
+    value: int | None = None
+    applicability: Applicability = "choose"
+    if event and event.needed and event.needed.bytes >= GIB // 4:
+        # A whole GiB above the need: from 0.29 on one block more than the need is required.
+        value = event.needed.high // GIB + 1
+        if total and value * context.parallel > total.gib * 0.7:
+            applicability = "situational"
+        elif total or value <= 8:
+            applicability = "as-is"
+    elif event and event.tokens and event.max_model_len:
+        space = context.diagnosis.ledger.main.kv_cache
+        if space:
+            value = math.ceil(space.amount.gib * event.max_model_len / event.tokens) + 1
+    return Remedy(
+        id="larger-cpu-kv-space",
+        kind="env",
+        flag="VLLM_CPU_KVCACHE_SPACE",
+        op="raise",
+        value=value,
+        applicability=applicability,
+        gain="the full length fits" if value else "more tokens fit",
+        cost=f"{value} GiB of host memory for each rank" if value else "as much host memory for each rank",
+        why=f"one request needs {event.needed}" if event and event.needed else "the space holds less than one request",
+    )
+
+
+def smaller_cpu_space(context: Context) -> Remedy | None:
+    """Ask for no more than the node has."""
+    event = next((e for e in context.finding.because if isinstance(e, CpuMemoryShort)), None)
+    if event is None or event.available is None:
+        return None
+    if event.utilization is not None:
+        if event.total is None or not event.total.bytes:
+            return None
+        value = math.floor(event.available.low / event.total.high * 100 - 2) / 100
+        return Remedy(
+            id="smaller-cpu-share",
+            kind="flag",
+            flag="--gpu-memory-utilization",
+            op="lower",
+            value=max(0.05, value),
+            applicability="as-is",
+            gain="the share asked for is then available",
+            cost="a smaller KV cache",
+            why=f"{event.available} of {event.total} are available; on the CPU the flag is a share of the node's RAM",
+        )
+    value_gib = max(1, int(event.available.low * 0.8 / GIB))
+    return Remedy(
+        id="smaller-cpu-kv-space",
+        kind="env",
+        flag="VLLM_CPU_KVCACHE_SPACE",
+        op="lower",
+        value=value_gib,
+        applicability="as-is",
+        gain="the space asked for is then available",
+        cost="a smaller KV cache",
+        why=f"{event.available} of {event.total} are available on the node",
+    )
+
+
+def no_gpu_utilization_on_cpu(context: Context) -> WontHelp | None:
+    """Say that the flag does nothing while the CPU space is given or not derived from it."""
+    if cpu_uses_utilization(context.release) and not context.diagnosis.run.has("cpu-kv-size-set"):
+        return None
+    return WontHelp(
+        "--gpu-memory-utilization", "raise", "the size of the CPU KV cache is given by VLLM_CPU_KVCACHE_SPACE here"
+    )
+
+
+def slots_that_fit(context: Context) -> Remedy | None:
+    """Lower max_num_seqs to the state blocks there are."""
+    blocks = context.finding.facts.get("blocks")
+    if not isinstance(blocks, int):
+        return None
+    return Remedy(
+        id="sequences-that-fit",
+        kind="flag",
+        flag="--max-num-seqs",
+        op="lower",
+        value=blocks,
+        applicability="as-is",
+        gain="every sequence gets its block of state",
+        cost=f"at most {blocks:,} requests at once",
+        why=f"{blocks:,} blocks fit",
+    )
+
+
+def other_cache_disk(context: Context) -> Remedy | None:
+    """Put the model cache where there is room."""
+    return Remedy(
+        id="cache-on-another-disk",
+        kind="env",
+        flag="HF_HOME",
+        op="set",
+        value=None,
+        applicability="choose",
+        gain="downloads go to a disk with room",
+        cost="what is there already is fetched again or moved",
+        why="the model cache is the largest thing vLLM writes",
+    )
+
+
+def more_maps(context: Context) -> Remedy | None:
+    """Raise the kernel's limit on memory maps."""
+    return Remedy(
+        id="more-memory-maps",
+        kind="command",
+        flag="vm.max_map_count",
+        op="raise",
+        value=1048576,
+        applicability="as-is",
+        gain="the limit on maps is 65530 by default",
+        cost="none known",
+        why="a small map was refused",
+    )
+
+
+def shorter_requests(context: Context) -> Remedy | None:
+    """Cap the length of a request when the cache is under pressure."""
+    current = context.setting("max_model_len")
+    return Remedy(
+        id="shorter-requests",
+        kind="flag",
+        flag="--max-model-len",
+        op="lower",
+        value=current // 2 if isinstance(current, int) and current >= 1024 else None,
+        applicability="situational",
+        gain="a request can no longer grow to fill the cache",
+        cost="longer requests are refused",
+        why="a full cache is shared by fewer, shorter requests",
+    )
+
+
+def no_shorter_context(context: Context) -> WontHelp | None:
+    """Say that the length of a request is not what is missing."""
+    return WontHelp(
+        "--max-model-len", "lower", "not the length of a request is short: there is no room before it counts"
+    )
+
+
+def no_utilization_for_weights(context: Context) -> WontHelp | None:
+    """Say that the share does not bound the weights."""
+    return WontHelp(
+        "--gpu-memory-utilization",
+        "raise",
+        "weights are loaded before the share is looked at; the device itself is full",
+    )
+
+
+def no_lower_utilization_for_weights(context: Context) -> WontHelp | None:
+    """Say the same of the message's own hint."""
+    return WontHelp(
+        "--gpu-memory-utilization",
+        "lower",
+        "the share does not bound the weights; less of it leaves the device as full",
+    )
+
+
+def no_gpu_flags(context: Context) -> WontHelp | None:
+    """Say that host memory is not GPU memory."""
+    return WontHelp("--gpu-memory-utilization", "lower", "host memory ran out, not the GPU's")

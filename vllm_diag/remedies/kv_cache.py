@@ -1,0 +1,233 @@
+"""Levers on the KV cache and on what leaves room for it."""
+
+from __future__ import annotations
+
+import math
+
+from vllm_diag.quantities import GIB, human
+from vllm_diag.releases import Release, counts_null_block
+from vllm_diag.remedies.model import HIGHEST_UTILIZATION, Applicability, Context, Remedy, WontHelp
+
+
+def longest_length(context: Context) -> int | None:
+    """Return the largest max_model_len that starts and can be served, None when not certain.
+
+    Uses the bound the engine printed where there is one, else available / (needed / length)
+    at the pessimistic end of both roundings. To 0.28 the start check forgets the null block,
+    so one block is taken off.
+    """
+    event = context.refused()
+    if event is None:
+        return None
+    block = context.block_size
+    spare = 0 if context.release and counts_null_block(context.release) else block
+    if event.tokens is not None:
+        return event.tokens if event.tokens < event.max_model_len else None
+    if event.estimated_max_len is not None:
+        return max(event.estimated_max_len - spare, 0) or None
+    if event.needed is None or event.available is None or event.needed.high <= 0:
+        return None
+    fits = event.available.low * event.max_model_len // event.needed.high
+    if counts_null_block(context.release):
+        spare = block
+    length = int(fits) // block * block - spare
+    return length if length >= block else None
+
+
+def shorter_context(context: Context) -> Remedy | None:
+    """Lower max_model_len to what fits."""
+    event, length = context.refused(), longest_length(context)
+    if event is None or length is None or length >= event.max_model_len:
+        return None
+    source = (
+        "the engine printed this bound"
+        if event.estimated_max_len or event.tokens
+        else (f"{event.available} / ({event.needed} / {event.max_model_len:,} tokens), rounded down to whole blocks")
+    )
+    return Remedy(
+        id="shorter-context",
+        kind="flag",
+        flag="--max-model-len",
+        op="lower",
+        value=length,
+        applicability="as-is" if length >= 256 else "situational",
+        gain=f"starts with room for one request of {length:,} tokens; {_round_down(length):,} is a rounder choice",
+        cost=f"requests longer than {length:,} tokens are refused",
+        why=source,
+    )
+
+
+def _round_down(length: int) -> int:
+    """Return the largest multiple of 1024 (or of 128, when small) that is not above ``length``."""
+    step = 1024 if length >= 4096 else 128
+    return max(length // step * step, min(length, 128))
+
+
+def fp8_kv_cache(context: Context) -> Remedy | None:
+    """Store the KV cache in 8 bits: half the bytes of a token."""
+    current = str(context.setting("kv_cache_dtype") or "auto")
+    too_old = context.release is not None and context.release < Release(0, 3)
+    if context.on_cpu or too_old or "8" in current or "4" in current:
+        return None
+    event = context.refused()
+    gain = "halves what a token takes: twice as many tokens in the same memory"
+    applicability: Applicability = "choose"
+    if event and event.needed and event.available:
+        half = event.needed.high // 2
+        if half <= event.available.low:
+            gain = f"one request then needs about {human(half)}, and {event.available} is there"
+        else:
+            gain = f"one request then needs about {human(half)}; not enough by itself"
+            applicability = "situational"
+    return Remedy(
+        id="fp8-kv-cache",
+        kind="flag",
+        flag="--kv-cache-dtype",
+        op="set",
+        value="fp8",
+        applicability=applicability,
+        gain=gain,
+        cost="a little accuracy; needs a GPU and an attention backend that support it",
+        why="8 bits instead of 16 for each key and value",
+    )
+
+
+def higher_utilization(context: Context) -> Remedy | None:
+    """Raise gpu_memory_utilization, where the share still unused is enough."""
+    used = context.utilization
+    if context.on_cpu or used is None or used >= HIGHEST_UTILIZATION:
+        return None
+    value = _enough_utilization(context)
+    if value is None:
+        return None
+    budget = context.diagnosis.ledger.main
+    free = budget.free.amount if budget.free else None
+    total = context.total
+    if free and total and free.low < total.low * value:
+        return None
+    return Remedy(
+        id="higher-utilization",
+        kind="flag",
+        flag="--gpu-memory-utilization",
+        op="raise",
+        value=value,
+        applicability="as-is" if total else "situational",
+        gain=f"{human((value - used) * total.low)} more for the KV cache" if total else "a larger share of the device",
+        cost="less room for graphs, peaks and other processes",
+        why=f"{used:g} is in force" + ("" if budget.utilization_origin == "stated" else " (the release's default)"),
+    )
+
+
+def _enough_utilization(context: Context) -> float | None:
+    """Return the utilization that closes the gap, None when none up to 0.95 does."""
+    used, total = context.utilization or 0.9, context.total
+    event = context.refused()
+    if event is None:
+        return HIGHEST_UTILIZATION
+    if event.needed is None or event.available is None:
+        return None
+    short = event.needed.high - event.available.low
+    if total is None:
+        # Without the capacity only an impossible case is certain; a possible one stays open.
+        return HIGHEST_UTILIZATION if short <= (HIGHEST_UTILIZATION - used) * 24 * GIB else None
+    value = math.ceil((used + short / total.low) * 100) / 100
+    return value if value <= HIGHEST_UTILIZATION else None
+
+
+def no_higher_utilization(context: Context) -> WontHelp | None:
+    """Say with the sum why a higher utilization does not close the gap."""
+    used, total, event = context.utilization, context.total, context.refused()
+    if context.on_cpu or event is None or used is None:
+        return None
+    if event.needed is None or event.available is None:
+        return WontHelp(
+            "--gpu-memory-utilization", "raise", "the text prints no sizes, so nothing shows that it suffices"
+        )
+    short = event.needed - event.available
+    if total is not None:
+        most = human((1 - used) * total.bytes)
+        why = f"even 1.00 frees {most} of the {short} missing ({total} device at {used:g})"
+    else:
+        need = human(short.low / max(1e-9, HIGHEST_UTILIZATION - used))
+        why = (
+            f"going from {used:g} to {HIGHEST_UTILIZATION} frees the missing {short} only on a device of {need} or more"
+        )
+    return WontHelp("--gpu-memory-utilization", "raise", why)
+
+
+def quantized_weights(context: Context) -> Remedy | None:
+    """Use a checkpoint with fewer bits a weight."""
+    if context.setting("quantization") not in (None, "None"):
+        return None
+    weights = context.diagnosis.ledger.main.weights
+    gain = "a half (8 bits) to three quarters (4 bits) of the weights' memory"
+    if weights:
+        gain = f"about {human(weights.amount.bytes / 2)} (8 bits) to {human(weights.amount.bytes * 0.7)} (4 bits) on each rank"
+    return Remedy(
+        id="quantized-weights",
+        kind="flag",
+        flag="--quantization",
+        op="set",
+        value="fp8" if not context.on_cpu else None,
+        applicability="choose",
+        gain=gain,
+        cost="some accuracy; for 4 bits another checkpoint (AWQ, GPTQ)",
+        why="16-bit weights are the largest term of most budgets",
+    )
+
+
+def more_devices(context: Context) -> Remedy | None:
+    """Share the model among more devices."""
+    if context.on_cpu:
+        return None
+    value = context.parallel * 2
+    return Remedy(
+        id="more-devices",
+        kind="flag",
+        flag="--tensor-parallel-size",
+        op="raise",
+        value=value,
+        applicability="choose",
+        gain=f"weights and KV cache of a rank shrink to about {context.parallel}/{value}",
+        cost=f"{value} devices; the number must divide the attention heads",
+        why=f"{context.parallel} in force",
+    )
+
+
+def eager(context: Context) -> Remedy | None:
+    """Capture no CUDA graphs."""
+    if context.on_cpu or context.setting("enforce_eager") is True or context.diagnosis.run.has("eager-mode"):
+        return None
+    graphs = context.diagnosis.ledger.main.cuda_graphs
+    return Remedy(
+        id="no-cuda-graphs",
+        kind="flag",
+        flag="--enforce-eager",
+        op="add",
+        value=None,
+        applicability="situational",
+        gain=f"{graphs.amount} of CUDA graphs" if graphs else "the memory of CUDA graphs, mostly 0.5 to 3 GiB",
+        cost="slower decoding, most of all with small batches",
+        why="graphs are kept in device memory for each batch size",
+    )
+
+
+def offload_weights(context: Context) -> Remedy | None:
+    """Keep part of the weights in host memory."""
+    if context.on_cpu or context.setting("cpu_offload_gb"):
+        return None
+    event = context.oom()
+    short = 4
+    if event and event.tried and event.free:
+        short = max(4, math.ceil((event.tried.high - event.free.low) / GIB) + 2)
+    return Remedy(
+        id="offload-weights",
+        kind="flag",
+        flag="--cpu-offload-gb",
+        op="set",
+        value=short,
+        applicability="situational",
+        gain=f"{short} GiB of weights on each rank",
+        cost="every step moves them over the bus: many times slower; takes as much host RAM",
+        why="the last resort when neither devices nor a smaller format are at hand",
+    )

@@ -1,0 +1,107 @@
+"""What a remedy is, and what a lever may look at to compute one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from vllm_diag.causes import Finding
+from vllm_diag.diagnosis import Diagnosis
+from vllm_diag.events import KvCacheTooSmall, TorchOom
+from vllm_diag.quantities import Amount
+from vllm_diag.releases import Release, default_block_size
+
+# Above this share drivers, graphs and neighbours have too little; vLLM's own default is 0.92.
+HIGHEST_UTILIZATION = 0.95
+Op = Literal["lower", "raise", "set", "add", "remove"]
+Applicability = Literal["as-is", "choose", "situational"]
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """One change: which flag to which value, what it gains and costs."""
+
+    id: str
+    kind: Literal["flag", "env", "command", "action"]
+    flag: str | None
+    op: Op
+    value: str | int | float | None
+    applicability: Applicability
+    gain: str
+    cost: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class WontHelp:
+    """A change that is suggested elsewhere and does not help here."""
+
+    flag: str
+    op: Op
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do about one finding, best first, and what not to."""
+
+    remedies: tuple[Remedy, ...] = ()
+    wont_help: tuple[WontHelp, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a lever may look at."""
+
+    finding: Finding
+    diagnosis: Diagnosis
+
+    def setting(self, name: str) -> Any:
+        """Return an engine argument as far as the log tells it."""
+        return self.diagnosis.run.settings.get(name)
+
+    @property
+    def release(self) -> Release | None:
+        """The release the log names."""
+        return self.diagnosis.run.release
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the CPU backend is in use."""
+        return self.diagnosis.run.device == "cpu"
+
+    @property
+    def block_size(self) -> int:
+        """Tokens a block."""
+        given = self.setting("block_size")
+        return given if isinstance(given, int) else default_block_size(self.diagnosis.run.device, self.release)
+
+    @property
+    def utilization(self) -> float | None:
+        """The share in force: stated, given or the release's default."""
+        return self.diagnosis.ledger.main.utilization
+
+    @property
+    def total(self) -> Amount | None:
+        """Capacity of the device that decides."""
+        entry = self.diagnosis.ledger.main.total
+        return entry.amount if entry else None
+
+    @property
+    def parallel(self) -> int:
+        """Tensor-parallel size in force."""
+        given = self.setting("tensor_parallel_size")
+        return given if isinstance(given, int) and given > 0 else 1
+
+    def refused(self) -> KvCacheTooSmall | None:
+        """Return the refusal of a full-length request that the finding rests on."""
+        return next((e for e in self.finding.because if isinstance(e, KvCacheTooSmall)), None)
+
+    def oom(self) -> TorchOom | None:
+        """Return the refused allocation that the finding rests on."""
+        return next((e for e in self.finding.because if isinstance(e, TorchOom)), None)
+
+
+Lever = Callable[[Context], Remedy | None]
+Doubt = Callable[[Context], WontHelp | None]
