@@ -97,11 +97,14 @@ def _explain(files: Sequence[Path] | None, format: Format, color: Color, all_run
         return _complain(
             Problem(f"cannot read the input: {error.strerror or error}", "check the path and its permissions")
         )
-    _print(report, format, color, all_runs)
-    if not report.events and problem:
-        _complain(problem)
     if not report.events:
+        # Machines get their (empty) report all the same; people are told what to do.
+        if format in (Format.json, Format.jsonl):
+            _print(report, format, color, all_runs)
+        if problem:
+            _complain(problem)
         return NOTHING_RECOGNISED
+    _print(report, format, color, all_runs)
     if report.outcome == "failed":
         return NOTHING_FAILED if exit_zero else FAILED
     return NOTHING_FAILED

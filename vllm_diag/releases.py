@@ -31,6 +31,30 @@ def parse_release(text: str | None) -> Release | None:
 
 NEWEST = Release(0, 33)
 
+# First and last release of each flag that is ever advised (read from arg_utils.py of 68
+# releases); a flag that is not listed is in all of them.
+_FLAGS: dict[str, tuple[Release | None, Release | None]] = {
+    "--max-model-len": (Release(0, 2, 0), None),
+    "--quantization": (Release(0, 2, 0), None),
+    "--enforce-eager": (Release(0, 2, 6), None),
+    "--kv-cache-dtype": (Release(0, 3, 0), None),
+    "--max-lora-rank": (Release(0, 3, 0), None),
+    "--disable-custom-all-reduce": (Release(0, 3, 0), None),
+    "--enable-chunked-prefill": (Release(0, 4, 0), None),
+    "--cpu-offload-gb": (Release(0, 5, 3), None),
+    "--limit-mm-per-prompt": (Release(0, 5, 5), None),
+    "--kv-cache-memory-bytes": (Release(0, 10, 2), None),
+    "--attention-backend": (Release(0, 13, 0), None),
+    "--swap-space": (None, Release(0, 17, 1)),
+}
+
+
+def has_flag(flag: str, release: Release | None) -> bool:
+    """Whether the server of ``release`` knows ``flag``; an unknown release is taken as the newest."""
+    first, last = _FLAGS.get(flag, (None, None))
+    release = release or NEWEST
+    return (first is None or release >= first) and (last is None or release <= last)
+
 
 def default_utilization(release: Release | None) -> float:
     """gpu_memory_utilization when not given: 0.90 to 0.19, 0.92 from 0.20 (arg_utils)."""
@@ -56,13 +80,3 @@ def default_block_size(device: str | None, release: Release | None) -> int:
 def cpu_uses_utilization(release: Release | None) -> bool:
     """Whether the CPU backend sizes its KV cache from gpu_memory_utilization (0.20 on)."""
     return release is not None and release >= Release(0, 20)
-
-
-def has_swap_space(release: Release | None) -> bool:
-    """Whether ``--swap-space`` exists (to 0.17.1)."""
-    return release is None or release < Release(0, 18)
-
-
-def has_kv_cache_memory_bytes(release: Release | None) -> bool:
-    """Whether ``--kv-cache-memory-bytes`` exists (0.10.2 on)."""
-    return release is not None and release >= Release(0, 10, 2)

@@ -13,11 +13,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from vllm_diag import remedies
 from vllm_diag.causes import Finding, all_causes
 from vllm_diag.diagnosis import Diagnosis
-from vllm_diag.events import Event, ProcessUse, Settings
+from vllm_diag.events import Event, KvBlocks, ProcessUse, Settings
 from vllm_diag.evidence import Evidence
 from vllm_diag.ledger import Budget, Entry
 from vllm_diag.quantities import Amount
 from vllm_diag.recognise import Tally
+from vllm_diag.releases import default_block_size
+from vllm_diag.runs import Run
 
 Outcome = Literal["failed", "degraded", "healthy", "starting", "unknown"]
 
@@ -175,7 +177,7 @@ def build(diagnoses: list[Diagnosis], tally: Tally) -> Report:
                 "devices": devices,
             },
             "runs": [_run(diagnosis) for diagnosis in diagnoses],
-            "events": [event_item(event) for event in run.events],
+            "events": [{**event_item(event), **_derived(event, run)} for event in run.events],
             "budget": [_budget(budget) for budget in last.ledger.budgets],
             "findings": [_finding(finding, last) for finding in last.findings],
             "not_understood": _tally(tally),
@@ -269,6 +271,15 @@ def event_item(event: Event) -> dict[str, Any]:
     if isinstance(event, Settings):
         item["settings"] = dict(event.settings)
     return item
+
+
+def _derived(event: Event, run: Run) -> dict[str, Any]:
+    """Blocks as tokens: what a V0 log leaves to the reader."""
+    if not isinstance(event, KvBlocks):
+        return {}
+    given = run.settings.get("block_size")
+    block = given if isinstance(given, int) else default_block_size(run.device, run.release)
+    return {"derived_block_size": block, "derived_tokens": event.blocks * block}
 
 
 def _value(name: str, value: Any) -> Iterable[tuple[str, Any]]:

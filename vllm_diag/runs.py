@@ -102,7 +102,7 @@ class Run:
     @property
     def ready(self) -> bool:
         """Whether the server came up."""
-        return self.has("server-ready", "stats") or bool(self.metrics)
+        return self.has("server-ready", "stats", "request-answered") or bool(self.metrics)
 
     @property
     def device(self) -> str | None:
@@ -194,8 +194,8 @@ class _Builder:
 
     def _keep(self, event: Event) -> None:
         key = (event.code, event.at.process.rank, tuple((k, _plain(v)) for k, v in event.values()))
-        if isinstance(event, Stats):
-            key = ("stats", None, ())
+        if isinstance(event, Stats) or event.code == "request-answered":
+            key = (event.code, None, ())
         known = self.kept.get(key)
         if known is not None:
             if event.at.frames and not known.at.frames:

@@ -46,7 +46,10 @@ _PHASES = (
     ),
     (
         "serving-oom",
-        re.compile(r":(?:execute_model|step|_process_engine_step|run_busy_loop|sample_tokens|_model_forward)$"),
+        re.compile(
+            r":(?:execute_model|step|_process_engine_step|run_busy_loop|sample_tokens|_model_forward|_?get_prompt_logprobs\w*"
+            r"|compute_logprobs|generate)$"
+        ),
     ),
 )
 
@@ -63,8 +66,12 @@ class Refusal:
 
 
 def refusals(case: Case) -> list[Refusal]:
-    """Return the run's refused allocations, each with its cause."""
-    return [_judge(case, event) for event in case.run.coded(*OOM_CODES)]
+    """Return the run's refused allocations, each with its cause.
+
+    One that is told as a warning was survived: an autotuner tried something smaller.
+    """
+    told = [e for e in case.run.coded(*OOM_CODES) if e.at.level not in ("WARNING", "INFO", "DEBUG")]
+    return [_judge(case, event) for event in told]
 
 
 def first(case: Case, code: str) -> Refusal | None:
@@ -79,7 +86,7 @@ def _judge(case: Case, event: Event) -> Refusal:
         return Refusal(event, "weights-do-not-fit", "confirmed")
     own, foreign = own_memory(event), foreign_memory(event)
     phase, verdict = _phase(case, event)
-    if contradicts_free(event):
+    if contradicts_free(event) and not (verdict == "confirmed" and phase == "kv-allocation-oom"):
         return Refusal(event, "oom-contradicts-free-memory", "confirmed", own, foreign)
     if _held_by_others(event, foreign):
         return Refusal(event, "gpu-memory-held-by-others", "likely", own, foreign)
@@ -107,31 +114,32 @@ def _phase(case: Case, event: TorchOom) -> tuple[str, Verdict]:
     stack = event.at.frames
     for code, pattern in _PHASES:
         if any(pattern.search(frame) for frame in stack):
-            if code == "serving-oom" and not case.run.ready and not _serving(case, event):
-                continue
+            if code == "serving-oom":
+                return code, "confirmed" if case.run.ready else "likely"
             return code, "confirmed"
     return _phase_by_progress(case, event)
 
 
-def _serving(case: Case, event: Event) -> bool:
-    return any(other.code in ("engine-input-dump",) for other in case.run.events)
-
-
 def _phase_by_progress(case: Case, event: TorchOom) -> tuple[str, Verdict]:
     before = {other.code for other in case.run.events if other.at.order < event.at.order}
-    if before & {"server-ready", "stats"}:
+    if before & {"server-ready", "stats", "request-answered"}:
         return "serving-oom", "likely"
     if event.private_pools is not None or "graph-capture-done" in before:
         return ("serving-oom" if "engine-init-done" in before else "activation-oom"), "undetermined"
     if "graph-capture-started" in before:
         return "cuda-graph-oom", "likely"
-    if before & {"kv-cache-size", "kv-blocks"}:
-        return "kv-allocation-oom", "likely"
+    if before & {"kv-blocks", "kv-cache-size"}:
+        # V0 prints its blocks before it allocates them; V1 has checked that they fit, and what
+        # comes next is graph capture, unless that is off.
+        eager = case.run.settings.get("enforce_eager") is True or "eager-mode" in before
+        v1 = "kv-cache-size" in before and not eager
+        return ("cuda-graph-oom" if v1 else "kv-allocation-oom"), "likely"
     if "weights-loaded" in before:
         return "activation-oom", "likely"
     if before & {"weights-loading-started", "weights-shards-progress", "engine-starting"}:
         return "weights-do-not-fit", "likely"
-    return "activation-oom", "undetermined"
+    # Nothing tells the phase. A line quoted alone is most often from a server that was up.
+    return "serving-oom", "undetermined"
 
 
 def facts(refusal: Refusal) -> dict[str, Any]:

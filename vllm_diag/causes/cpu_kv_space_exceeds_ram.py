@@ -7,11 +7,12 @@ node. In a container, 0.20 to 0.23 take the host's total and do not see the limi
 
 from vllm_diag.causes import Case, Cause, Finding, in_gib
 from vllm_diag.causes._torch_oom import CASCADE
+from vllm_diag.causes.no_kv_cache_memory import share_overspent
 from vllm_diag.events import CpuMemoryShort
 
 
 def judge(case: Case, cause: Cause) -> Finding | None:
-    events = case.run.of(CpuMemoryShort)
+    events = [e for e in case.run.of(CpuMemoryShort) if not share_overspent(e)]
     if not events:
         return None
     event = events[0]
@@ -21,23 +22,17 @@ def judge(case: Case, cause: Cause) -> Finding | None:
         "total_gib": in_gib(event.total),
         "wanted_gib": in_gib(wanted),
         "requested_gib": in_gib(event.requested),
-        "consumed_gib": in_gib(event.consumed),
         "utilization": event.utilization,
         "node": event.node,
     }
-    summary = cause.summary
-    if event.consumed is not None:
-        summary = (
-            "The worker holds {consumed_gib:.2f} GiB already, more than the {requested_gib:.2f} GiB set aside for it."
-        )
-    return cause.finding(*events[:3], facts=facts, summary=summary)
+    return cause.finding(*events[:3], facts=facts)
 
 
 CAUSE = Cause(
     code="cpu-kv-space-exceeds-ram",
     term="cpu_kv_space",
     title="More asked for than the node has",
-    summary="{wanted_gib:.2f} GiB were asked for, and node {node} has {available_gib:.2f} of {total_gib:.2f} GiB available.",
+    summary="{wanted_gib:.2f} GiB were asked for; node {node} has {available_gib:.2f} of {total_gib:.2f} GiB available.",
     judge=judge,
     explains=CASCADE,
 )

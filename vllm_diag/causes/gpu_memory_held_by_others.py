@@ -11,13 +11,14 @@ share, lower `--gpu-memory-utilization` below free / total.
 
 from vllm_diag.causes import Case, Cause, Finding, in_gib
 from vllm_diag.causes import _torch_oom as oom
-from vllm_diag.events import FreeMemoryShort
+from vllm_diag.events import FreeMemoryShort, MemoryProfile, NoKvMemory
+from vllm_diag.releases import default_utilization
 
 
 def judge(case: Case, cause: Cause) -> Finding | None:
     refused = case.run.of(FreeMemoryShort)
     if not refused:
-        return oom.judge(case, cause)
+        return _held_before_profiling(case, cause) or oom.judge(case, cause)
     event = refused[0]
     held = event.total - event.free
     fits = event.free.low / event.total.high
@@ -35,6 +36,36 @@ def judge(case: Case, cause: Cause) -> Finding | None:
         " {held_by_others_gib:.2f} GiB are held already.",
         missing=["nvidia-smi at the time of the start: which process holds the memory"],
     )
+
+
+def _held_before_profiling(case: Case, cause: Cause) -> Finding | None:
+    """More was in use at the first snapshot than this start may use at all."""
+    nothing_left = case.run.of(NoKvMemory)
+    for event in case.run.of(MemoryProfile):
+        share = (
+            event.utilization
+            or case.run.settings.get("gpu_memory_utilization")
+            or default_utilization(case.run.release)
+        )
+        if event.total is None or event.used_before is None or not nothing_left:
+            continue
+        requested = event.total.scaled(float(share))
+        if event.used_before.low > requested.high:
+            return cause.finding(
+                event,
+                *nothing_left[:2],
+                facts={
+                    "total_gib": in_gib(event.total),
+                    "used_before_gib": in_gib(event.used_before),
+                    "requested_gib": in_gib(requested),
+                    "utilization": share,
+                    "held_by_others_gib": in_gib(event.used_before - requested),
+                },
+                summary="{used_before_gib:.2f} GiB were in use before profiling, and this start may use"
+                " {requested_gib:.2f} GiB: the rest is not its own.",
+                missing=["nvidia-smi at the time of the start: which process holds the memory"],
+            )
+    return None
 
 
 CAUSE = Cause(

@@ -12,12 +12,14 @@ To verify: the next start prints the cache size and a maximum concurrency of at 
 On the CPU backend the same text belongs to `cpu-kv-space-too-small`.
 """
 
-from vllm_diag.causes import Case, Cause, Finding, RuledOut, in_gib
+from vllm_diag.causes import Case, Cause, Finding, RuledOut, in_gib, plain_facts
 from vllm_diag.events import FreeMemoryShort, KvCacheTooSmall
 
 
 def judge(case: Case, cause: Cause) -> Finding | None:
     events = case.run.of(KvCacheTooSmall)
+    if not events and case.run.has("prompt-exceeds-cache"):
+        return _dropped(case, cause)
     if not events or case.run.device == "cpu" or events[-1].lever == "VLLM_CPU_KVCACHE_SPACE":
         return None
     event = events[0]
@@ -30,6 +32,20 @@ def judge(case: Case, cause: Cause) -> Finding | None:
         ruled_out.append(RuledOut("weights-do-not-fit", "profiling finished and left memory for the KV cache"))
     missing = [] if case.ledger.main.total else ["the device's memory (a line with total, or nvidia-smi)"]
     return cause.finding(*events[:3], facts=facts, summary=summary, missing=missing, ruled_out=ruled_out)
+
+
+def _dropped(case: Case, cause: Cause) -> Finding:
+    """Before 0.2.7 nothing checks at start: the prompt that does not fit is dropped instead."""
+    events = case.run.coded("prompt-exceeds-cache")
+    facts = plain_facts(events[0])
+    return cause.finding(
+        *events[:3],
+        facts={**facts, "max_model_len": case.run.settings.get("max_model_len")},
+        summary="A prompt of {prompt_tokens} tokens is larger than the whole KV cache, and was dropped."
+        if "prompt_tokens" in facts
+        else "A request is larger than the whole KV cache, and was dropped.",
+        severity="warning",
+    )
 
 
 def kv_facts(event: KvCacheTooSmall) -> dict[str, object]:

@@ -9,13 +9,16 @@ To verify: the next start prints `Available KV cache memory` above zero.
 """
 
 from vllm_diag.causes import Case, Cause, Finding, RuledOut, in_gib
-from vllm_diag.events import KvCacheAvailable, NoKvMemory
+from vllm_diag.events import CpuMemoryShort, KvCacheAvailable, NoKvMemory
 from vllm_diag.ledger import Budget
 
 
 def judge(case: Case, cause: Cause) -> Finding | None:
     refused = [e for e in case.run.of(NoKvMemory) if e.lever != "VLLM_CPU_KVCACHE_SPACE"]
     negative = [e for e in case.run.of(KvCacheAvailable) if e.available.high <= 0]
+    overspent = [e for e in case.run.of(CpuMemoryShort) if share_overspent(e)]
+    if overspent:
+        return _cpu_share(case, cause, overspent)
     if case.run.device == "cpu" or not (refused or negative):
         return None
     budget = case.ledger.main
@@ -41,6 +44,32 @@ def judge(case: Case, cause: Cause) -> Finding | None:
     ruled_out = [RuledOut("kv-cache-too-small", "not the length of a request is refused: no block fits at all")]
     events = [*negative[:1], *refused[:2]]
     return cause.finding(*events, facts=facts, summary=summary, term=term, missing=missing, ruled_out=ruled_out)
+
+
+def share_overspent(event: CpuMemoryShort) -> bool:
+    """Whether the worker's share of the node is used up before the KV cache gets anything."""
+    return event.consumed is not None or (event.wanted_kv is not None and event.wanted_kv.high <= 0)
+
+
+def _cpu_share(case: Case, cause: Cause, events: list[CpuMemoryShort]) -> Finding:
+    event = events[0]
+    left = event.wanted_kv
+    consumed = event.consumed
+    if consumed is None and left is not None and event.requested is not None:
+        consumed = event.requested - left
+    return cause.finding(
+        *events[:3],
+        term="gpu_budget",
+        facts={
+            "available_gib": in_gib(left),
+            "requested_gib": in_gib(event.requested),
+            "consumed_gib": in_gib(consumed),
+            "node_available_gib": in_gib(event.available),
+            "total_gib": in_gib(event.total),
+        },
+        summary="The worker uses {consumed_gib:.2f} GiB already, and its share of the node is {requested_gib:.2f} GiB:"
+        " nothing is left for the KV cache.",
+    )
 
 
 def _culprit(budget: Budget) -> tuple[str, str]:

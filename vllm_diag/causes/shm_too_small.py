@@ -12,6 +12,7 @@ Kubernetes. To verify: `df -h /dev/shm` inside the container.
 from vllm_diag.causes import Case, Cause, Finding, in_mib
 from vllm_diag.causes._torch_oom import CASCADE
 from vllm_diag.events import Event, Landmark, ProcessDied, ShmShort
+from vllm_diag.quantities import MIB
 
 _SHM_PLACES = ("/dev/shm", "/psm_", "/torch_", "/sem.", "shared_memory.py", "heap.py:", "synchronize.py")
 
@@ -23,7 +24,7 @@ def judge(case: Case, cause: Cause) -> Finding | None:
     buses = [e for e in run.of(ProcessDied) if e.exit_code == -7 and e not in hinted]
     space = [e for e in run.coded("no-space-left") if _in_shm(e)]
     if not (stated or hinted or buses or space):
-        return None
+        return _only_its_size(case, cause)
     figures = stated[0] if stated else None
     sized = [e.get("size") for e in run.coded("shm-size") if isinstance(e, Landmark)]
     certain = bool(stated or space or run.has("shm-bus-error-hint"))
@@ -46,6 +47,21 @@ def judge(case: Case, cause: Cause) -> Finding | None:
         facts=facts,
         summary=summary,
         missing=missing,
+    )
+
+
+def _only_its_size(case: Case, cause: Cause) -> Finding | None:
+    """Docker's default of 64 MiB, looked up by somebody, and no sign that the server is up."""
+    shown = [e for e in case.run.coded("shm-size") if isinstance(e, Landmark)]
+    sizes = [e.get("size") for e in shown]
+    if not sizes or case.run.ready or not sizes[0] or sizes[0].bytes > 64 * MIB:
+        return None
+    return cause.finding(
+        shown[0],
+        verdict="undetermined",
+        facts={"shm_size_mib": in_mib(sizes[0])},
+        summary="/dev/shm has {shm_size_mib:.0f} MiB, Docker's default: too little for several GPUs.",
+        missing=["the output of the server: whether it died of this"],
     )
 
 

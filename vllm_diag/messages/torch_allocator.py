@@ -41,6 +41,14 @@ _others = Reader(
 )
 _own = Reader("this_process", size.pattern, _used, ("22.97GiB",))
 
+# What torch prints from 2.1 on behind the request; "capacty" is 2.1's spelling.
+_FIGURES = (
+    " ⟨capacity|capacty⟩ of {total} of which {free} is free¦.⟦ {others}⟧⟦ Including non-PyTorch memory, this process"
+    " has {this_process} memory in use.⟧⟦ {limit} allowed;⟧¦ Of the allocated memory {allocated} is allocated by"
+    " PyTorch,⟦ with {private_pools} allocated in private pools (e.g., CUDA Graphs),⟧ and {unallocated} is reserved by"
+    " PyTorch but unallocated"
+)
+
 MESSAGES = (
     Message(
         code="torch-out-of-memory",
@@ -67,12 +75,10 @@ MESSAGES = (
             # torch up to 2.0
             "{api} out of memory. Tried to allocate {tried} (GPU {gpu}; {total} total capacity; {allocated} already"
             " allocated;¦ {free} free;⟦ {limit} allowed;⟧ {reserved} reserved in total by PyTorch",
-            # torch from 2.1 ("capacty" in 2.1)
-            "{api} out of memory. Tried to allocate {tried}¦. GPU {gpu} has a total ⟨capacity|capacty⟩ of {total} of"
-            " which {free} is free¦.⟦ {others}⟧⟦ Including non-PyTorch memory, this process has {this_process} memory"
-            " in use.⟧⟦ {limit} allowed;⟧¦ Of the allocated memory {allocated} is allocated by PyTorch,⟦ with"
-            " {private_pools} allocated in private pools (e.g., CUDA Graphs),⟧ and {unallocated} is reserved by PyTorch"
-            " but unallocated",
+            # torch from 2.1
+            "{api} out of memory. Tried to allocate {tried}¦. GPU {gpu} has a total" + _FIGURES,
+            # the same with its beginning cut off
+            "Tried to allocate {tried}. GPU {gpu} has a total" + _FIGURES,
         ),
         samples=(
             "CUDA out of memory. Tried to allocate 150.00 MiB (GPU 0; 14.58 GiB total capacity; 13.94 GiB already"
@@ -85,6 +91,7 @@ MESSAGES = (
             " memory 20.21 GiB is allocated by PyTorch, with 128.00 MiB allocated in private pools (e.g., CUDA"
             " Graphs), and 185.98 MiB is reserved by PyTorch but unallocated.",
             "HIP out of memory. Tried to allocate 192.00 GiB",
+            "Tried to allocate 136.00 MiB. GPU 0 has a total capacity of 22.36 GiB of which 120.88 MiB is free.",
         ),
         means="The device allocator refused a request.",
     ),

@@ -223,8 +223,8 @@ MESSAGES = (
             # "models's" to 0.21.0; the bracket is never closed; "GB" to 0.8.2 means GiB.
             "To serve at least one request with the ⟨models's|model's⟩ max seq len ({max_model_len}),"
             "⟦ (⟧{needed} ⟨GiB|GB⟩ KV cache is needed, which is larger than the available KV cache memory"
-            " ({available} ⟨GiB|GB⟩)¦.⟦ Based on the available memory,⟦ the estimated maximum model length"
-            " is {estimated_max_len}⟧⟧",
+            " ({available} ⟨GiB|GB⟩)¦.⟦ Based on the available memory,⟧⟦...⟧⟦ the estimated maximum model"
+            " length is {estimated_max_len}⟧",
         ),
         samples=(
             "To serve at least one request with the models's max seq len (131072), (16.00 GiB KV cache is needed,"
@@ -415,7 +415,7 @@ MESSAGES = (
             "utilization": number,
         },
         wordings=(
-            "Memory profiling results: total_gpu_memory={total}GiB initial_memory_usage={used_before}GiB"
+            "Memory profiling results: total_gpu_memory={total}GiB¦ initial_memory_usage={used_before}GiB¦"
             " peak_torch_memory={torch_peak}GiB memory_usage_post_profile={used_after}GiB"
             " non_torch_memory={non_torch}GiB kv_cache_size={kv_cache}GiB"
             " gpu_memory_utilization={utilization}",

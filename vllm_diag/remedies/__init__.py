@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from vllm_diag.causes import Finding
 from vllm_diag.diagnosis import Diagnosis
+from vllm_diag.releases import has_flag
 from vllm_diag.remedies import fixes
 from vllm_diag.remedies.activations import (
     expandable_segments,
@@ -20,8 +21,10 @@ from vllm_diag.remedies.activations import (
     lower_utilization,
     no_defragmentation,
     no_higher_utilization_for_peaks,
+    shorter_profile,
 )
 from vllm_diag.remedies.host import (
+    larger_cpu_share,
     fixed_kv_bytes,
     higher_limit,
     host_ipc,
@@ -59,7 +62,7 @@ from vllm_diag.remedies.model import Context, Doubt, Lever, Plan, Remedy, WontHe
 __all__ = ["PLAN", "WONT_HELP", "Context", "Plan", "Remedy", "WontHelp", "plan"]
 
 _ROOM_OUTSIDE: tuple[Lever, ...] = (
-    expandable_segments, fewer_images, fewer_batched_tokens, fewer_sequences, lower_utilization, eager, quantized_weights,
+    expandable_segments, fewer_images, shorter_profile, fewer_batched_tokens, fewer_sequences, lower_utilization, eager, quantized_weights,
     more_devices,
 )  # fmt: skip
 
@@ -71,7 +74,7 @@ PLAN: dict[str, tuple[Lever, ...]] = {
     "cpu-kv-space-too-small": (larger_cpu_space, shorter_context),
     "cpu-kv-space-exceeds-ram": (smaller_cpu_space,),
     "no-kv-cache-memory": (
-        higher_utilization, quantized_weights, more_devices, fewer_batched_tokens, fewer_sequences, eager, offload_weights,
+        larger_cpu_share, higher_utilization, quantized_weights, more_devices, fewer_batched_tokens, fewer_sequences, eager, offload_weights,
     ),
     "weights-do-not-fit": (quantized_weights, more_devices, offload_weights),
     "activation-oom": _ROOM_OUTSIDE,
@@ -119,7 +122,11 @@ def plan(finding: Finding, diagnosis: Diagnosis) -> Plan:
     """Return the levers that apply to ``finding``, in order, and what will not help."""
     context = Context(finding, diagnosis)
     found = [lever(context) for lever in PLAN.get(finding.code, ())]
-    remedies = [remedy for remedy in found if remedy is not None and not _in_force(remedy, context)]
+    remedies = [
+        remedy
+        for remedy in found
+        if remedy is not None and not _in_force(remedy, context) and has_flag(remedy.flag or "", context.release)
+    ]
     # What applies as it is comes before what needs a choice; the table's order decides the rest.
     remedies.sort(key=lambda r: _RANK[r.applicability])
     doubts = [doubt(context) for doubt in WONT_HELP.get(finding.code, ())]

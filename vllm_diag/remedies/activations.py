@@ -13,8 +13,28 @@ def _half(current: object, default: int, floor: int) -> int:
     return max(floor, 2 ** int(math.log2(max(1, number // 2))))
 
 
+def shorter_profile(context: Context) -> Remedy | None:
+    """Shorten the context where a request larger than any device shows that its cost is quadratic."""
+    if not context.absurd:
+        return None
+    current = context.setting("max_model_len")
+    return Remedy(
+        id="shorter-profile",
+        kind="flag",
+        flag="--max-model-len",
+        op="lower",
+        value=min(8192, current // 4) if isinstance(current, int) and current >= 2048 else 8192,
+        applicability="choose",
+        gain="an attention matrix grows with the square of the length: a quarter of it takes a sixteenth",
+        cost="longer requests are refused",
+        why="more was asked for at once than the device has; an attention backend without full matrices is the other way",
+    )
+
+
 def fewer_batched_tokens(context: Context) -> Remedy | None:
     """Lower the tokens of one step."""
+    if context.absurd:
+        return None
     current = context.setting("max_num_batched_tokens")
     value = _half(current, 8192, 512)
     if isinstance(current, int) and value >= current:
@@ -34,6 +54,8 @@ def fewer_batched_tokens(context: Context) -> Remedy | None:
 
 def fewer_sequences(context: Context) -> Remedy | None:
     """Lower the number of sequences of one step."""
+    if context.absurd:
+        return None
     current = context.finding.facts.get("num_reqs") or context.setting("max_num_seqs")
     value = _half(current, 256, 8)
     if isinstance(current, int) and value >= current:
@@ -57,7 +79,7 @@ def fewer_sequences(context: Context) -> Remedy | None:
 def lower_utilization(context: Context) -> Remedy | None:
     """Leave more of the device outside the KV cache."""
     event, used, total = context.oom(), context.utilization, context.total
-    if context.on_cpu or used is None:
+    if context.on_cpu or used is None or context.absurd:
         return None
     missing = None
     if event and event.tried and event.free and total:

@@ -6,7 +6,7 @@ import math
 
 from vllm_diag.events import CpuMemoryShort, SwapSpaceTooLarge
 from vllm_diag.quantities import GIB
-from vllm_diag.releases import cpu_uses_utilization, has_kv_cache_memory_bytes, has_swap_space
+from vllm_diag.releases import cpu_uses_utilization, has_flag
 from vllm_diag.remedies.model import Applicability, Context, Remedy, WontHelp
 
 
@@ -71,7 +71,7 @@ def start_again(context: Context) -> Remedy | None:
 
 def fixed_kv_bytes(context: Context) -> Remedy | None:
     """Give the KV cache a size instead of measuring."""
-    if not has_kv_cache_memory_bytes(context.release):
+    if context.release is None:
         return None
     return Remedy(
         id="fixed-kv-cache-size",
@@ -121,7 +121,7 @@ def higher_limit(context: Context) -> Remedy | None:
 
 def less_swap_space(context: Context) -> Remedy | None:
     """Lower vLLM's page-locked CPU swap space."""
-    if not has_swap_space(context.release) or context.on_cpu:
+    if context.on_cpu or not (context.release is None or has_flag("--swap-space", context.release)):
         return None
     current = context.setting("swap_space")
     event = next((e for e in context.finding.because if isinstance(e, SwapSpaceTooLarge)), None)
@@ -240,6 +240,31 @@ def smaller_cpu_space(context: Context) -> Remedy | None:
         gain="the space asked for is then available",
         cost="a smaller KV cache",
         why=f"{event.available} of {event.total} are available on the node",
+    )
+
+
+def larger_cpu_share(context: Context) -> Remedy | None:
+    """Raise the share of the node so that something is left beside the worker."""
+    event = next((e for e in context.finding.because if isinstance(e, CpuMemoryShort)), None)
+    consumed = context.finding.facts.get("consumed_gib")
+    if event is None or consumed is None or event.requested is None:
+        return None
+    total = event.total
+    value = None
+    if total is not None:
+        # Twice what the worker holds leaves as much again for the cache, if the node has it.
+        wanted = min(2 * consumed + 1, (event.available or total).low / GIB * 0.9)
+        value = round(wanted / total.gib, 2)
+    return Remedy(
+        id="larger-cpu-share",
+        kind="flag",
+        flag="--gpu-memory-utilization",
+        op="raise",
+        value=value,
+        applicability="as-is" if value else "choose",
+        gain="memory for the KV cache beside the worker's own",
+        cost="as much host memory",
+        why=f"the worker holds {consumed:.2f} GiB, its share is {event.requested}; on the CPU the flag is a share of RAM",
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from vllm_diag.quantities import GIB, human
-from vllm_diag.releases import Release, counts_null_block
+from vllm_diag.releases import counts_null_block
 from vllm_diag.remedies.model import HIGHEST_UTILIZATION, Applicability, Context, Remedy, WontHelp
 
 
@@ -66,8 +66,7 @@ def _round_down(length: int) -> int:
 def fp8_kv_cache(context: Context) -> Remedy | None:
     """Store the KV cache in 8 bits: half the bytes of a token."""
     current = str(context.setting("kv_cache_dtype") or "auto")
-    too_old = context.release is not None and context.release < Release(0, 3)
-    if context.on_cpu or too_old or "8" in current or "4" in current:
+    if context.on_cpu or "8" in current or "4" in current:
         return None
     event = context.refused()
     gain = "halves what a token takes: twice as many tokens in the same memory"
@@ -128,8 +127,7 @@ def _enough_utilization(context: Context) -> float | None:
         return None
     short = event.needed.high - event.available.low
     if total is None:
-        # Without the capacity only an impossible case is certain; a possible one stays open.
-        return HIGHEST_UTILIZATION if short <= (HIGHEST_UTILIZATION - used) * 24 * GIB else None
+        return None
     value = math.ceil((used + short / total.low) * 100) / 100
     return value if value <= HIGHEST_UTILIZATION else None
 
@@ -155,9 +153,24 @@ def no_higher_utilization(context: Context) -> WontHelp | None:
     return WontHelp("--gpu-memory-utilization", "raise", why)
 
 
+# What is missing below this share of the need is closed by a shorter context; a smaller format
+# or more devices would be out of proportion.
+_SMALL_GAP = 0.05
+
+
+def small_gap(context: Context) -> bool:
+    """Return whether so little is missing that only cheap levers are worth it."""
+    event = context.refused()
+    if event is None:
+        return False
+    if event.needed is not None and event.available is not None and event.needed.bytes > 0:
+        return event.available.bytes >= (1 - _SMALL_GAP) * event.needed.bytes
+    return event.tokens is not None and event.tokens >= (1 - _SMALL_GAP) * event.max_model_len
+
+
 def quantized_weights(context: Context) -> Remedy | None:
     """Use a checkpoint with fewer bits a weight."""
-    if context.setting("quantization") not in (None, "None"):
+    if context.setting("quantization") not in (None, "None") or small_gap(context) or context.absurd:
         return None
     weights = context.diagnosis.ledger.main.weights
     gain = "a half (8 bits) to three quarters (4 bits) of the weights' memory"
@@ -178,7 +191,7 @@ def quantized_weights(context: Context) -> Remedy | None:
 
 def more_devices(context: Context) -> Remedy | None:
     """Share the model among more devices."""
-    if context.on_cpu:
+    if context.on_cpu or small_gap(context) or context.absurd:
         return None
     value = context.parallel * 2
     return Remedy(
@@ -214,7 +227,7 @@ def eager(context: Context) -> Remedy | None:
 
 def offload_weights(context: Context) -> Remedy | None:
     """Keep part of the weights in host memory."""
-    if context.on_cpu or context.setting("cpu_offload_gb"):
+    if context.on_cpu or context.setting("cpu_offload_gb") or small_gap(context):
         return None
     event = context.oom()
     short = 4

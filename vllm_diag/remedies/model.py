@@ -9,9 +9,11 @@ from typing import Any, Literal
 from vllm_diag.causes import Finding
 from vllm_diag.diagnosis import Diagnosis
 from vllm_diag.events import KvCacheTooSmall, TorchOom
-from vllm_diag.quantities import Amount
+from vllm_diag.quantities import GIB, Amount
 from vllm_diag.releases import Release, default_block_size
 
+# More memory than any single device has (288 GiB, 2026).
+LARGEST_DEVICE = 288 * GIB
 # Above this share drivers, graphs and neighbours have too little; vLLM's own default is 0.92.
 HIGHEST_UTILIZATION = 0.95
 Op = Literal["lower", "raise", "set", "add", "remove"]
@@ -97,6 +99,14 @@ class Context:
     def refused(self) -> KvCacheTooSmall | None:
         """Return the refusal of a full-length request that the finding rests on."""
         return next((e for e in self.finding.because if isinstance(e, KvCacheTooSmall)), None)
+
+    @property
+    def absurd(self) -> bool:
+        """Whether more was asked for at once than the device, or any device, has."""
+        event = self.oom()
+        if event is None or event.tried is None:
+            return False
+        return event.tried.low > (event.total.high if event.total else LARGEST_DEVICE)
 
     def oom(self) -> TorchOom | None:
         """Return the refused allocation that the finding rests on."""

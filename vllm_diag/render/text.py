@@ -1,0 +1,257 @@
+"""The report for a terminal: readable at 80 columns, without colour, through a pipe.
+
+What happened, where the memory went, what to do, what not to do, what is unknown. Foreign
+text is only ever put into `rich.text.Text`: as markup, ``[gpu_worker.py:298]`` would vanish.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from vllm_diag.quantities import human
+from vllm_diag.render import words
+from vllm_diag.report import BudgetItem, FindingItem, Report
+
+_BAR = 40
+_TERM_STYLE = {
+    "weights": ("W", "blue"),
+    "activations": ("A", "magenta"),
+    "non_torch": ("N", "cyan"),
+    "cuda_graphs": ("G", "yellow"),
+    "kv_cache": ("K", "green"),
+    "foreign": ("F", "red"),
+}
+_SEVERITY_STYLE = {"error": "bold red", "warning": "bold yellow", "info": "bold"}
+
+
+def print_report(report: Report, color: str = "auto", all_runs: bool = False) -> None:
+    """Print ``report`` to standard output, as wide as the terminal (at most 100 columns)."""
+    forced = {"always": True, "never": False}.get(color)
+    console = Console(
+        file=sys.stdout,
+        force_terminal=forced,
+        no_color=True if forced is False or (forced is None and "NO_COLOR" in os.environ) else None,
+        color_system="standard" if forced else "auto",
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
+    if not console.is_terminal:
+        # A pipe or a file: no colours, no padding, and a width that fits everywhere.
+        sys.stdout.write(render(report, width=80, all_runs=all_runs))
+        return
+    console.width = min(console.width, 100)
+    console.print(document(report, all_runs, console.width))
+
+
+def render(report: Report, width: int = 80, color: bool = False, all_runs: bool = False) -> str:
+    """Return ``report`` as text of ``width`` columns, with escape codes only when ``color``."""
+    out = io.StringIO()
+    console = Console(
+        file=out, width=width, force_terminal=color, no_color=not color, highlight=False, markup=False, emoji=False,
+        color_system="standard" if color else None, legacy_windows=False,
+    )  # fmt: skip
+    console.print(document(report, all_runs, width))
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+
+
+def document(report: Report, all_runs: bool, width: int) -> RenderableType:
+    """Return the whole report as one renderable."""
+    parts: list[RenderableType] = [_identity(report)]
+    if all_runs or len(report.runs) > 1:
+        parts.append(_history(report, all_runs))
+    if not report.findings:
+        title, sentence = words.headline(report)
+        parts += [_title(title, "bold green" if report.outcome == "healthy" else "bold", "", width), Text(sentence)]
+    for index, finding in enumerate(report.findings):
+        if index == 0 or finding.severity != "info":
+            parts += _finding(finding, width, full=index == 0)
+        else:
+            parts.append(_note(finding))
+    parts += [part for budget in report.budget[:8] for part in _budget(budget)]
+    if len(report.budget) > 8:
+        parts.append(Text(f"... and {len(report.budget) - 8} more ranks (--format json shows all)"))
+    parts += _unknown(report)
+    return Group(*(part for part in parts if part is not None))
+
+
+def _identity(report: Report) -> RenderableType:
+    about = report.vllm
+    said = [f"vLLM {about.version}" if about.version else "vLLM (release not in the log)"]
+    if about.engine:
+        said.append(f"{about.engine.upper()} engine")
+    if about.model:
+        said.append(about.model)
+    if about.devices:
+        said.append(", ".join(about.devices[:2]))
+    return Text(" | ".join(said), style="dim")
+
+
+def _history(report: Report, every: bool) -> RenderableType:
+    starts = len(report.runs)
+    causes = {tuple(run.codes[:1]) for run in report.runs}
+    first, last = report.runs[0].started_at, report.runs[-1].started_at
+    span = f" ({first} to {last})" if first and last and first != last else ""
+    same = f", all with the same result: {(report.runs[-1].codes or [report.outcome])[0]}" if len(causes) == 1 else ""
+    line = Text(f"{starts} start{'s' if starts > 1 else ''} in the input{span}{same}; the verdict is on the last.")
+    if not every:
+        return line
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for run in report.runs:
+        lines = f":{run.lines[0]}-{run.lines[1]}"
+        table.add_row(
+            Text(f"  {run.index + 1}"), Text(run.started_at or ""), Text(lines), Text(run.outcome),
+            Text(", ".join(run.codes[:3])),
+        )  # fmt: skip
+    return Group(line, table)
+
+
+def _title(title: str, style: str, where: str, width: int) -> RenderableType:
+    room = max(4, width - len(title) - len(where) - 3)
+    return Group(Text(), Text.assemble((title, style), " ", ("-" * room, "dim"), " ", (where, "dim")))
+
+
+def _finding(finding: FindingItem, width: int, full: bool) -> list[RenderableType]:
+    where = words.place(finding.evidence[0]) if finding.evidence else ""
+    where = where if len(where) < width // 2 else "..." + where[-width // 3 :]
+    parts: list[RenderableType] = [
+        _title(finding.title.upper(), _SEVERITY_STYLE[finding.severity], where, width),
+        Text(finding.summary),
+    ]
+    if words.VERDICTS[finding.verdict]:
+        parts.append(Text(words.VERDICTS[finding.verdict], style="italic"))
+    rows = words.facts_lines(finding)
+    if full and rows:
+        parts += [Text(), _facts(rows)]
+    advice = _advice(finding)
+    if advice is not None:
+        parts += [Text(), advice]
+    if full and finding.evidence:
+        parts += [Text(), *_quotes(finding)]
+    return parts
+
+
+def _facts(rows: list[tuple[str, str]]) -> RenderableType:
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, min_width=22)
+    table.add_column(justify="right", no_wrap=True)
+    for label, value in rows[:10]:
+        table.add_row(Text(f"    {label}"), Text(value))
+    return table
+
+
+def _advice(finding: FindingItem) -> RenderableType | None:
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, min_width=10)
+    table.add_column(ratio=1)
+    rows = 0
+    for index, remedy in enumerate(finding.remedies):
+        label = words.strength(remedy, index == 0)
+        style = "bold green" if label == "try" else "green" if label == "or" else ""
+        body = Text.assemble((words.change(remedy), "bold" if index == 0 else ""))
+        body.append(f"\n{remedy.gain}. Cost: {remedy.cost}." if index < 3 else f"\n{remedy.gain}.")
+        if remedy.why and index == 0:
+            body.append(f"\nBecause: {remedy.why}.", style="dim")
+        table.add_row(Text(label, style=style), body)
+        rows += 1
+    for doubt in finding.wont_help:
+        text = Text.assemble(doubt.flag, f" ({doubt.op})", "\n", doubt.why + ".")
+        table.add_row(Text("won't help", style="red"), text)
+        rows += 1
+    for item in finding.ruled_out:
+        table.add_row(Text("ruled out", style="dim"), Text(f"{item.code}: {item.why}."))
+        rows += 1
+    for missing in finding.missing:
+        table.add_row(Text("not known", style="dim"), Text(missing))
+        rows += 1
+    if finding.explains:
+        table.add_row(Text("explains", style="dim"), Text(", ".join(finding.explains)))
+        rows += 1
+    return table if rows else None
+
+
+def _quotes(finding: FindingItem) -> list[RenderableType]:
+    parts: list[RenderableType] = []
+    for item in finding.evidence[:4]:
+        text = item.text if len(item.text) <= 300 else item.text[:300] + " ..."
+        quoted = Text.assemble((f"{words.place(item)}  ", "dim"), text)
+        parts.append(Padding(quoted, (0, 0, 0, 2)))
+    return parts
+
+
+def _note(finding: FindingItem) -> RenderableType:
+    where = f" ({words.place(finding.evidence[0])})" if finding.evidence else ""
+    return Group(Text(), Text.assemble(("note  ", "bold"), f"{finding.code}: {finding.summary}{where}"))
+
+
+def _budget(budget: BudgetItem) -> list[RenderableType]:
+    equation = words.equation(budget)
+    terms = [(name, getattr(budget, name)) for name in words.TERMS if getattr(budget, name) is not None]
+    if not terms and budget.foreign is None:
+        return []
+    head = Text.assemble(("MEMORY", "bold"), f"  {words.budget_title(budget)}", f": {equation}" if equation else "")
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, min_width=22)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(ratio=1)
+    for name, figure in [*terms, *([("foreign", budget.foreign)] if budget.foreign else [])]:
+        letter, style = _TERM_STYLE.get(name, ("", ""))
+        label = words.TERMS.get(name, "held by others")
+        table.add_row(
+            Text.assemble("    ", (letter or " ", style), f" {label}"),
+            Text(human(figure.bytes)),
+            Text(figure.origin, style="dim"),
+            Text(words.figure_note(figure), style="dim"),
+        )
+    parts: list[RenderableType] = [Text(), head]
+    bar = _bar(budget)
+    if bar is not None:
+        parts.append(bar)
+    return [*parts, table]
+
+
+def _bar(budget: BudgetItem) -> RenderableType | None:
+    """Draw the device as a bar: a letter for each term, dots for what nothing tells."""
+    whole = budget.total or budget.requested
+    if whole is None or whole.bytes <= 0:
+        return None
+    bar = Text("    [")
+    used = 0
+    for name, (letter, style) in _TERM_STYLE.items():
+        figure = getattr(budget, name)
+        if figure is None or figure.bytes <= 0:
+            continue
+        cells = min(_BAR - used, max(1, round(figure.bytes / whole.bytes * _BAR)))
+        bar.append(letter * cells, style=style)
+        used += cells
+    if not used:
+        return None
+    bar.append("." * (_BAR - used), style="dim")
+    bar.append("]")
+    return bar
+
+
+def _unknown(report: Report) -> list[RenderableType]:
+    parts: list[RenderableType] = []
+    ignored = report.not_understood
+    if ignored.count:
+        where = f", the first at {words.place(ignored.first)}" if ignored.first else ""
+        lines = "line looks" if ignored.count == 1 else "lines look"
+        parts += [
+            Text(),
+            Text(f"{ignored.count} {lines} like a memory message and was not understood{where}.", style="dim"),
+        ]
+    if report.failed_causes:
+        parts += [
+            Text(),
+            Text("The check for these causes failed (a fault of vllm-diag): " + ", ".join(report.failed_causes)),
+        ]
+    return parts

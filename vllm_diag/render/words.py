@@ -1,0 +1,126 @@
+"""The words that both renderings use: figures, flags, places."""
+
+from __future__ import annotations
+
+from vllm_diag.quantities import human
+from vllm_diag.report import BudgetItem, EvidenceItem, Figure, FindingItem, RemedyItem, Report
+
+TERMS = {
+    "weights": "weights",
+    "activations": "activations",
+    "non_torch": "outside PyTorch",
+    "cuda_graphs": "CUDA graphs",
+    "kv_cache": "KV cache",
+    "residual": "residual",
+}
+
+_OP_WORD = {"lower": "to", "raise": "to", "set": "", "add": "", "remove": ""}
+
+HEADLINES = {
+    "healthy": ("NOTHING FAILED", "The server came up, and nothing that was recognised is a failure."),
+    "starting": ("NO FAILURE FOUND", "The log ends before the server is up; nothing in it is a failure."),
+    "unknown": ("NO VERDICT", "Nothing in the input tells how the server fared."),
+}
+
+
+def headline(report: Report) -> tuple[str, str]:
+    """Return title and sentence for a report without findings."""
+    if not report.events:
+        return "NOTHING RECOGNISED", "No line of the input is a message that vllm-diag knows."
+    return HEADLINES.get(report.outcome, HEADLINES["unknown"])
+
+
+def place(evidence: EvidenceItem) -> str:
+    """Return ``source:line``."""
+    return f"{evidence.source}:{evidence.line}"
+
+
+def places(evidence: list[EvidenceItem], most: int = 2) -> str:
+    """Return the first places, the rest of one source shortened to ``:line``."""
+    shown: list[str] = []
+    for item in evidence[:most]:
+        same = shown and shown[0].startswith(f"{item.source}:")
+        shown.append(f":{item.line}" if same else place(item))
+    return ", ".join(shown)
+
+
+def figure_note(figure: Figure) -> str:
+    """Return how a figure is known: its place, its derivation, or that it is assumed."""
+    known = f"+/- {human(figure.slack)}" if figure.origin != "stated" and figure.slack else ""
+    parts = [figure.why, places(figure.evidence) if figure.origin == "stated" else "", known]
+    return ", ".join(part for part in parts if part)
+
+
+def change(remedy: RemedyItem) -> str:
+    """Return a remedy as one would type it: ``--max-model-len 18240``."""
+    if remedy.flag is None:
+        return remedy.id.replace("-", " ")
+    if remedy.value is None:
+        return remedy.flag if remedy.op in ("add", "remove", "set") else f"{remedy.flag} ({remedy.op})"
+    joiner = "=" if remedy.kind == "env" or remedy.flag in ("--ipc", "--shm-size", "--memory") else " "
+    return f"{remedy.flag}{joiner}{remedy.value}"
+
+
+def strength(remedy: RemedyItem, first: bool) -> str:
+    """Return how strongly a remedy is advised."""
+    if remedy.applicability == "as-is":
+        return "try" if first else "or"
+    return "may help" if remedy.applicability == "choose" else "last"
+
+
+VERDICTS = {
+    "confirmed": "",
+    "likely": "Likely, not proved.",
+    "undetermined": "Undetermined: the log does not settle it.",
+}
+
+
+def facts_lines(finding: FindingItem) -> list[tuple[str, str]]:
+    """Return the facts that a person wants to see beside the summary."""
+    rows: list[tuple[str, str]] = []
+    for name, value in finding.facts.items():
+        shown = _fact(name, value)
+        if shown:
+            rows.append(shown)
+    return rows
+
+
+_HIDDEN = frozenset(
+    {"initial_free_bytes", "current_free_bytes", "required_bytes", "tried_bytes", "share_free", "term_because",
+     "exit_code", "last_pid", "last_time", "kills", "victim", "victim_pid", "node", "gpu"}
+)  # fmt: skip
+
+
+def _fact(name: str, value: object) -> tuple[str, str] | None:
+    if name in _HIDDEN or isinstance(value, bool):
+        return None
+    for unit, factor in (("_gib", 2**30), ("_mib", 2**20), ("_bytes", 1)):
+        if name.endswith(unit) and isinstance(value, int | float):
+            return name.removesuffix(unit).replace("_", " "), human(value * factor)
+    if name == "kib_per_token":
+        return "one token takes", f"{value:g} KiB"
+    label = name.replace("_", " ")
+    if isinstance(value, int):
+        return label, f"{value:,}"
+    if isinstance(value, float):
+        return label, f"{value:g}"
+    return (label, str(value)) if value else None
+
+
+def budget_title(budget: BudgetItem) -> str:
+    """Return whose budget it is."""
+    who = [budget.device or "device"]
+    if budget.rank is not None:
+        who.append(f"rank {budget.rank}")
+    return ", ".join(who)
+
+
+def equation(budget: BudgetItem) -> str | None:
+    """Return ``23.65 GiB x 0.90 = 21.28 GiB``."""
+    if budget.total is None:
+        return None
+    total = human(budget.total.bytes)
+    if budget.utilization is None or budget.requested is None:
+        return total
+    mark = "" if budget.utilization_origin == "stated" else " (assumed)"
+    return f"{total} x {budget.utilization:g}{mark} = {human(budget.requested.bytes)}"
