@@ -60,6 +60,7 @@ class Budget:
     cuda_graphs: Entry | None = None
     kv_cache: Entry | None = None
     foreign: Entry | None = None
+    own: Entry | None = None
     residual: Entry | None = None
 
 
@@ -91,7 +92,7 @@ def build(run: Run) -> Ledger:
 
 
 def _says_anything(budget: Budget) -> bool:
-    return any((budget.total, budget.weights, budget.kv_cache, budget.activations, budget.foreign))
+    return any((budget.total, budget.weights, budget.kv_cache, budget.activations, budget.foreign, budget.own))
 
 
 def _tightness(budget: Budget) -> tuple[float, int]:
@@ -103,7 +104,7 @@ def _fill(budget: Budget, common: Budget) -> Budget:
     missing = {
         name: getattr(common, name)
         for name in ("total", "free", "requested", "weights", "activations", "non_torch", "cuda_graphs",
-                     "kv_cache", "foreign", "utilization")
+                     "kv_cache", "foreign", "own", "utilization")
         if getattr(budget, name) is None and getattr(common, name) is not None
     }  # fmt: skip
     if "utilization" in missing:
@@ -190,7 +191,8 @@ def _enter_profile(budget: Budget, event: MemoryProfile) -> Budget:
 
 def _enter_oom(budget: Budget, event: TorchOom) -> Budget:
     where = (event.at.evidence,)
-    foreign = foreign_memory(event)
+    foreign, own = foreign_memory(event), own_memory(event)
+    printed = own is not None and own in (event.this_process, *[use.used for use in event.others])
     return _with(
         budget,
         device=f"GPU {event.gpu}" if event.gpu is not None else None,
@@ -198,6 +200,11 @@ def _enter_oom(budget: Budget, event: TorchOom) -> Budget:
         free=Entry(event.free, "stated", where) if event.free else None,
         cuda_graphs=Entry(event.private_pools, "stated", where, "private pools") if event.private_pools else None,
         foreign=Entry(foreign, "derived", where, "total - free - this process") if foreign else None,
+        own=Entry(
+            own, "stated" if printed else "derived", where, "" if printed else "allocated + about 0.7 GiB of context"
+        )
+        if own
+        else None,
     )
 
 

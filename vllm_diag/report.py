@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from vllm_diag import remedies
-from vllm_diag.causes import Finding, all_causes
+from vllm_diag.causes import Finding
 from vllm_diag.diagnosis import Diagnosis
 from vllm_diag.events import Event, KvBlocks, ProcessUse, Settings
 from vllm_diag.evidence import Evidence
@@ -62,6 +62,9 @@ class BudgetItem(_Model):
     cuda_graphs: Figure | None = None
     kv_cache: Figure | None = None
     foreign: Figure | None = None
+    own: Figure | None = Field(
+        default=None, description="what the failing process itself held, at a refused allocation"
+    )
     residual: Figure | None = None
 
 
@@ -219,7 +222,7 @@ def _figure(entry: Entry | None) -> dict[str, Any] | None:
 
 
 _TERMS = (
-    "total", "free", "requested", "weights", "activations", "non_torch", "cuda_graphs", "kv_cache", "foreign", "residual",
+    "total", "free", "requested", "weights", "activations", "non_torch", "cuda_graphs", "kv_cache", "foreign", "own", "residual",
 )  # fmt: skip
 
 
@@ -240,7 +243,7 @@ def _finding(finding: Finding, diagnosis: Diagnosis) -> dict[str, Any]:
         "term": finding.term,
         "severity": finding.severity,
         "verdict": finding.verdict,
-        "title": all_causes()[finding.code].title,
+        "title": finding.title,
         "summary": finding.summary,
         "facts": finding.facts,
         "evidence": [_quoted(e) for e in finding.evidence],

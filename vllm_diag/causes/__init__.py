@@ -19,7 +19,7 @@ from typing import Any, Literal
 from vllm_diag.events import Event
 from vllm_diag.evidence import Evidence
 from vllm_diag.ledger import Ledger
-from vllm_diag.quantities import Amount
+from vllm_diag.quantities import GIB, MIB, Amount, human
 from vllm_diag.runs import Run
 
 Verdict = Literal["confirmed", "likely", "undetermined"]
@@ -62,6 +62,7 @@ class Finding:
     ruled_out: tuple[RuledOut, ...] = ()
     explains: tuple[str, ...] = ()
     because: tuple[Event, ...] = ()
+    title: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,7 @@ class Cause:
         verdict: Verdict = "confirmed",
         facts: dict[str, Any] | None = None,
         summary: str | None = None,
+        title: str | None = None,
         term: str | None = None,
         severity: Severity | None = None,
         missing: Iterable[str] = (),
@@ -109,17 +111,23 @@ class Cause:
             missing=tuple(missing),
             ruled_out=tuple(ruled_out),
             because=events,
+            title=title or self.title,
         )
 
 
 class _Shown(dict[str, Any]):
+    """Facts for a summary: ``{needed}`` shows the fact ``needed_gib`` or ``needed_mib`` as an amount."""
+
     def __missing__(self, key: str) -> str:
-        return "an unknown amount" if key.endswith(("gib", "mib")) else "unknown"
+        for unit, factor in (("_gib", GIB), ("_mib", MIB)):
+            if key + unit in self:
+                return human(self[key + unit] * factor)
+        return "an unknown amount"
 
 
 def in_gib(amount: Amount | None) -> float | None:
-    """Return ``amount`` in GiB with the digits a log prints."""
-    return None if amount is None else round(amount.gib, 4)
+    """Return ``amount`` in GiB, to the KiB."""
+    return None if amount is None else round(amount.gib, 6)
 
 
 def in_mib(amount: Amount | None) -> float | None:

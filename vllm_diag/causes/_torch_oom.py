@@ -193,12 +193,19 @@ def judge(case: Case, cause: Cause) -> Finding | None:
         summary = f"{cause.title}; the text holds no figures."
     elif figures.get("free_gib") is None:
         summary = f"{cause.title}: {{tried_gib:.2f}} GiB were refused."
+    title = None
+    if refusal.verdict == "undetermined" and refusal.code not in ("gpu-memory-held-by-others",):
+        title = "Device memory ran out"
+        summary = "{tried} were refused with {free} free; nothing in the log tells in which phase."
+        if figures.get("free_gib") is None:
+            summary = "Device memory was refused; nothing in the log tells in which phase."
     events = sorted((r.event for r in found), key=lambda e: e is not refusal.event)
     return cause.finding(
         *events[:4],
         verdict=refusal.verdict,
         facts=figures,
         summary=summary,
+        title=title,
         missing=missing,
         ruled_out=_not_others(refusal),
     )

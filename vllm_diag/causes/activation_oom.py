@@ -15,7 +15,7 @@ CAUSE = Cause(
     code="activation-oom",
     term="activations",
     title="Activation memory ran out",
-    summary="{tried_gib:.2f} GiB were refused in a dummy run with {free_gib:.2f} GiB free.",
+    summary="{tried} were refused in a dummy run with {free} free.",
     judge=judge,
     explains=CASCADE,
 )

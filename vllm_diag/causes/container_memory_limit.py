@@ -28,7 +28,7 @@ CAUSE = Cause(
     code="container-memory-limit",
     term="host_ram",
     title="The memory limit of the container was reached",
-    summary="The limit of {limit_gib:.2f} GiB was reached, and {victim} (pid {victim_pid}) killed for it.",
+    summary="The limit of {limit} was reached, and {victim} (pid {victim_pid}) killed for it.",
     judge=judge,
     explains=(*killed.FOLLOWS, "oom-kill"),
 )

@@ -32,7 +32,7 @@ CAUSE = Cause(
     code="cpu-kv-space-exceeds-ram",
     term="cpu_kv_space",
     title="More asked for than the node has",
-    summary="{wanted_gib:.2f} GiB were asked for; node {node} has {available_gib:.2f} of {total_gib:.2f} GiB available.",
+    summary="{wanted} were asked for; node {node} has {available_gib:.2f} of {total} available.",
     judge=judge,
     explains=CASCADE,
 )

@@ -37,8 +37,8 @@ CAUSE = Cause(
     code="cpu-kv-space-too-small",
     term="cpu_kv_space",
     title="CPU KV cache space too small",
-    summary="One request of {max_model_len:,} tokens needs {needed_gib:.2f} GiB of KV cache; the CPU backend has"
-    " {available_gib:.2f} GiB for it.",
+    summary="One request of {max_model_len:,} tokens needs {needed} of KV cache; the CPU backend has"
+    " {available} for it.",
     judge=judge,
     explains=("engine-core-failed", "engine-init-failed", "worker-failed", "worker-died", "engine-died", "engine-dead"),
 )

@@ -15,7 +15,7 @@ CAUSE = Cause(
     code="cuda-graph-oom",
     term="cuda_graphs",
     title="Memory ran out while CUDA graphs were captured",
-    summary="{tried_gib:.2f} GiB were refused while capturing CUDA graphs with {free_gib:.2f} GiB free.",
+    summary="{tried} were refused while capturing CUDA graphs with {free} free.",
     judge=judge,
     explains=CASCADE,
 )

@@ -33,7 +33,7 @@ def judge(case: Case, cause: Cause) -> Finding | None:
     killed = any(isinstance(e, ProcessDied) and e.exit_code == -9 for e in signs)
     doing = f" while {_DOING[last.code]}" if last and last.code in _DOING else ""
     when = last.at.time if last else run.last_time
-    pid = next((e.at.process.pid for e in reversed(run.coded(*_ALIVE)) if e.at.process.pid), None)
+    pid = _pid_of_engine(run)
     what = "kernel log of the host" + (f" around {when}" if when else "") + (f" (pid {pid})" if pid else "")
     return cause.finding(
         *([last] if last else []),
@@ -50,6 +50,13 @@ def judge(case: Case, cause: Cause) -> Finding | None:
             "exit code and limits of the container, if there is one",
         ],
     )
+
+
+def _pid_of_engine(run: Run) -> int | None:
+    """Return the pid of the process that was most likely killed: an engine's or worker's before the front end's."""
+    alive = [e.at.process for e in reversed(run.coded(*_ALIVE)) if e.at.process.pid]
+    working = [p for p in alive if p.name and ("Engine" in p.name or "Worker" in p.name)]
+    return next((p.pid for p in [*working, *alive]), None)
 
 
 _DOING = {

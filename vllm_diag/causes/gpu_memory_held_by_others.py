@@ -32,8 +32,8 @@ def judge(case: Case, cause: Cause) -> Finding | None:
             "held_by_others_gib": in_gib(held),
             "share_free": round(fits, 4),
         },
-        summary="Only {free_gib:.2f} of {total_gib:.2f} GiB were free at start; {requested_gib:.2f} GiB were asked for."
-        " {held_by_others_gib:.2f} GiB are held already.",
+        summary="Only {free_gib:.2f} of {total} were free at start; {requested} were asked for."
+        " {held_by_others} are held already.",
         missing=["nvidia-smi at the time of the start: which process holds the memory"],
     )
 
@@ -61,8 +61,8 @@ def _held_before_profiling(case: Case, cause: Cause) -> Finding | None:
                     "utilization": share,
                     "held_by_others_gib": in_gib(event.used_before - requested),
                 },
-                summary="{used_before_gib:.2f} GiB were in use before profiling, and this start may use"
-                " {requested_gib:.2f} GiB: the rest is not its own.",
+                summary="{used_before} were in use before profiling, and this start may use"
+                " {requested}: the rest is not its own.",
                 missing=["nvidia-smi at the time of the start: which process holds the memory"],
             )
     return None
@@ -72,8 +72,7 @@ CAUSE = Cause(
     code="gpu-memory-held-by-others",
     term="foreign_process",
     title="Others hold the device memory",
-    summary="{tried_gib:.2f} GiB were refused with {free_gib:.2f} GiB free: others hold about"
-    " {held_by_others_gib:.2f} GiB of the {total_gib:.2f} GiB.",
+    summary="{tried} were refused with {free} free: others hold about {held_by_others} of the {total}.",
     judge=judge,
     explains=(*oom.CASCADE, "no-kv-cache-memory"),
 )

@@ -50,7 +50,7 @@ CAUSES = (
         code="host-allocation-failed",
         term="host_ram",
         title="Host memory was refused",
-        summary="The system refused {tried_gib:.2f} GiB of host memory.",
+        summary="The system refused {tried} of host memory.",
         judge=_host,
         explains=(*CASCADE, "engine-vanished", "root-cause-not-in-log"),
     ),

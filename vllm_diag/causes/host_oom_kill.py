@@ -37,7 +37,7 @@ CAUSE = Cause(
     code="host-oom-kill",
     term="host_ram",
     title="The host ran out of memory",
-    summary="The kernel killed {victim} (pid {victim_pid}, {resident_gib:.2f} GiB resident): the host was out of memory.",
+    summary="The kernel killed {victim} (pid {victim_pid}, {resident} resident): the host was out of memory.",
     judge=judge,
     explains=killed.FOLLOWS,
 )

@@ -14,7 +14,7 @@ CAUSE = Cause(
     term="kv_cache",
     also=("gpu_budget", "foreign_process", "host_ram"),
     title="The KV cache could not be allocated",
-    summary="{tried_gib:.2f} GiB were refused while allocating the KV cache with {free_gib:.2f} GiB free.",
+    summary="{tried} were refused while allocating the KV cache with {free} free.",
     judge=judge,
     explains=CASCADE,
 )

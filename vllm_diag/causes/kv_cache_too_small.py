@@ -68,8 +68,7 @@ CAUSE = Cause(
     code="kv-cache-too-small",
     term="kv_cache",
     title="KV cache too small for one request",
-    summary="One request of {max_model_len:,} tokens needs {needed_gib:.2f} GiB of KV cache; {available_gib:.2f} GiB is"
-    " left for it.",
+    summary="One request of {max_model_len:,} tokens needs {needed} of KV cache; {available} is left for it.",
     judge=judge,
     explains=("engine-core-failed", "engine-init-failed", "worker-failed", "worker-died", "engine-died", "engine-dead"),
 )

@@ -37,7 +37,7 @@ CAUSE = Cause(
     term="foreign_process",
     also=("none",),
     title="Memory changed hands during profiling",
-    summary="{released_gib:.2f} GiB became free while vLLM was measuring, so the measurement is void.",
+    summary="{released} became free while vLLM was measuring, so the measurement is void.",
     judge=judge,
     explains=CASCADE,
 )

@@ -26,7 +26,7 @@ def judge(case: Case, cause: Cause) -> Finding | None:
     available = negative[0].available if negative else None
     summary = cause.summary
     if available is not None:
-        summary = "The budget is overspent: {available_gib:.2f} GiB would be left for the KV cache."
+        summary = "The budget is overspent: {available} would be left for the KV cache."
     missing = []
     if not budget.weights:
         missing.append("the line 'Model loading took ... GiB' of the same start")
@@ -67,7 +67,7 @@ def _cpu_share(case: Case, cause: Cause, events: list[CpuMemoryShort]) -> Findin
             "node_available_gib": in_gib(event.available),
             "total_gib": in_gib(event.total),
         },
-        summary="The worker uses {consumed_gib:.2f} GiB already, and its share of the node is {requested_gib:.2f} GiB:"
+        summary="The worker uses {consumed} already, and its share of the node is {requested}:"
         " nothing is left for the KV cache.",
     )
 

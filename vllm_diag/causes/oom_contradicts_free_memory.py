@@ -12,7 +12,7 @@ CAUSE = Cause(
     code="oom-contradicts-free-memory",
     term="none",
     title="Refused although enough was free",
-    summary="{tried_gib:.2f} GiB were refused although {free_gib:.2f} GiB were free.",
+    summary="{tried} were refused although {free} were free.",
     judge=judge,
     explains=CASCADE,
 )

@@ -13,7 +13,7 @@ CAUSE = Cause(
     code="serving-oom",
     term="activations",
     title="Memory ran out while serving",
-    summary="{tried_gib:.2f} GiB were refused while serving with {free_gib:.2f} GiB free.",
+    summary="{tried} were refused while serving with {free} free.",
     judge=judge,
     explains=CASCADE,
 )

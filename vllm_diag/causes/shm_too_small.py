@@ -60,7 +60,7 @@ def _only_its_size(case: Case, cause: Cause) -> Finding | None:
         shown[0],
         verdict="undetermined",
         facts={"shm_size_mib": in_mib(sizes[0])},
-        summary="/dev/shm has {shm_size_mib:.0f} MiB, Docker's default: too little for several GPUs.",
+        summary="/dev/shm has {shm_size}, Docker's default: too little for several GPUs.",
         missing=["the output of the server: whether it died of this"],
     )
 
@@ -75,7 +75,7 @@ CAUSE = Cause(
     code="shm-too-small",
     term="shm",
     title="/dev/shm is too small",
-    summary="/dev/shm has {free_mib:.0f} MiB free, and {required_mib:.0f} MiB are needed.",
+    summary="/dev/shm has {free} free, and {required} are needed.",
     judge=judge,
     explains=(
         *CASCADE,

@@ -14,7 +14,7 @@ CAUSES = (
         code="swap-space-too-large",
         term="host_ram",
         title="CPU swap space larger than the host allows",
-        summary="{swap_gib:.2f} GiB of swap space were asked for, and the host has {total_ram_gib:.2f} GiB of RAM.",
+        summary="{swap} of swap space were asked for, and the host has {total_ram} of RAM.",
         judge=from_messages("swap-space-too-large"),
         explains=CASCADE,
     ),

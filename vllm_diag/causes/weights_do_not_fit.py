@@ -15,7 +15,7 @@ CAUSE = Cause(
     code="weights-do-not-fit",
     term="weights",
     title="Weights do not fit on the device",
-    summary="{tried_gib:.2f} GiB were refused while loading weights with {free_gib:.2f} GiB free.",
+    summary="{tried} were refused while loading weights with {free} free.",
     judge=judge,
     explains=CASCADE,
 )

@@ -61,14 +61,21 @@ class Message:
 def catalogue() -> tuple[Message, ...]:
     """Return every message, in the order of the modules that hold them."""
     from vllm_diag.messages import (
+        distributed,
         failures,
+        gpu_runtime,
         host,
+        hub,
         kernel,
+        toolchain,
         torch_allocator,
         vllm_engine,
         vllm_memory,
         vllm_serving,
     )
 
-    modules = (vllm_engine, vllm_memory, vllm_serving, torch_allocator, kernel, host, failures)
+    modules = (
+        vllm_engine, vllm_memory, vllm_serving, torch_allocator, kernel, host, failures, hub, gpu_runtime, distributed,
+        toolchain,
+    )  # fmt: skip
     return tuple(message for module in modules for message in module.MESSAGES)

@@ -24,13 +24,14 @@ from vllm_diag.remedies.activations import (
     shorter_profile,
 )
 from vllm_diag.remedies.host import (
-    larger_cpu_share,
     fixed_kv_bytes,
     higher_limit,
     host_ipc,
+    larger_cpu_share,
     larger_cpu_space,
     larger_shm,
     less_swap_space,
+    more_cpu_cache,
     more_host_memory,
     more_maps,
     no_gpu_flags,
@@ -62,8 +63,8 @@ from vllm_diag.remedies.model import Context, Doubt, Lever, Plan, Remedy, WontHe
 __all__ = ["PLAN", "WONT_HELP", "Context", "Plan", "Remedy", "WontHelp", "plan"]
 
 _ROOM_OUTSIDE: tuple[Lever, ...] = (
-    expandable_segments, fewer_images, shorter_profile, fewer_batched_tokens, fewer_sequences, lower_utilization, eager, quantized_weights,
-    more_devices,
+    expandable_segments, fewer_images, shorter_profile, fewer_batched_tokens, fewer_sequences, lower_utilization, eager,
+    quantized_weights, more_devices,
 )  # fmt: skip
 
 PLAN: dict[str, tuple[Lever, ...]] = {
@@ -74,7 +75,8 @@ PLAN: dict[str, tuple[Lever, ...]] = {
     "cpu-kv-space-too-small": (larger_cpu_space, shorter_context),
     "cpu-kv-space-exceeds-ram": (smaller_cpu_space,),
     "no-kv-cache-memory": (
-        larger_cpu_share, higher_utilization, quantized_weights, more_devices, fewer_batched_tokens, fewer_sequences, eager, offload_weights,
+        larger_cpu_share, higher_utilization, quantized_weights, more_devices, fewer_batched_tokens, fewer_sequences, eager,
+        offload_weights,
     ),
     "weights-do-not-fit": (quantized_weights, more_devices, offload_weights),
     "activation-oom": _ROOM_OUTSIDE,
@@ -86,7 +88,7 @@ PLAN: dict[str, tuple[Lever, ...]] = {
     "gpu-memory-held-by-others": (stop_the_other, share_the_device),
     "memory-profiling-race": (start_again, fixed_kv_bytes),
     "kv-cache-pressure": (
-        fewer_sequences, higher_utilization, shorter_requests, fp8_kv_cache, more_devices,
+        more_cpu_cache, fewer_sequences, higher_utilization, shorter_requests, fp8_kv_cache, more_devices,
     ),
     "recurrent-state-slots-too-few": (slots_that_fit, higher_utilization),
     "host-oom-kill": (more_host_memory, less_swap_space),

@@ -96,10 +96,10 @@ def lower_utilization(context: Context) -> Remedy | None:
         flag="--gpu-memory-utilization",
         op="lower",
         value=value,
-        applicability="as-is" if missing else "choose",
+        applicability="as-is" if missing and context.utilization_known else "choose",
         gain=f"{human((used - value) * total.low)} outside the KV cache" if total else "room outside the KV cache",
         cost="as much less KV cache",
-        why=f"short by {human(missing)}; {used:g} is in force" if missing else f"{used:g} is in force",
+        why=(f"short by {human(missing)}; " if missing else "") + context.utilization_words,
     )
 
 

@@ -209,6 +209,11 @@ def larger_cpu_space(context: Context) -> Remedy | None:
     )
 
 
+def more_cpu_cache(context: Context) -> Remedy | None:
+    """Give the CPU backend's KV cache more memory when requests have to wait for it."""
+    return larger_cpu_space(context) if context.on_cpu else None
+
+
 def smaller_cpu_space(context: Context) -> Remedy | None:
     """Ask for no more than the node has."""
     event = next((e for e in context.finding.because if isinstance(e, CpuMemoryShort)), None)

@@ -113,7 +113,7 @@ def higher_utilization(context: Context) -> Remedy | None:
         applicability="as-is" if total else "situational",
         gain=f"{human((value - used) * total.low)} more for the KV cache" if total else "a larger share of the device",
         cost="less room for graphs, peaks and other processes",
-        why=f"{used:g} is in force" + ("" if budget.utilization_origin == "stated" else " (the release's default)"),
+        why=context.utilization_words,
     )
 
 

@@ -85,6 +85,18 @@ class Context:
         return self.diagnosis.ledger.main.utilization
 
     @property
+    def utilization_known(self) -> bool:
+        """Whether the share is stated, or the release whose default it is."""
+        return self.diagnosis.ledger.main.utilization_origin == "stated" or self.release is not None
+
+    @property
+    def utilization_words(self) -> str:
+        """Say which share is in force, and whether that is known."""
+        if self.diagnosis.ledger.main.utilization_origin == "stated":
+            return f"{self.utilization:g} is in force"
+        return f"{self.utilization:g}, the default, is " + ("in force" if self.release else "assumed")
+
+    @property
     def total(self) -> Amount | None:
         """Capacity of the device that decides."""
         entry = self.diagnosis.ledger.main.total

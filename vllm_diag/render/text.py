@@ -26,6 +26,7 @@ _TERM_STYLE = {
     "non_torch": ("N", "cyan"),
     "cuda_graphs": ("G", "yellow"),
     "kv_cache": ("K", "green"),
+    "own": ("P", "blue"),
     "foreign": ("F", "red"),
 }
 _SEVERITY_STYLE = {"error": "bold red", "warning": "bold yellow", "info": "bold"}

@@ -11,6 +11,7 @@ TERMS = {
     "non_torch": "outside PyTorch",
     "cuda_graphs": "CUDA graphs",
     "kv_cache": "KV cache",
+    "own": "this process",
     "residual": "residual",
 }
 
