@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_MAX_QUOTE = 400
+_MAX_QUOTE = 700
 
 _SECRETS = (
     re.compile(r"\bhf_[A-Za-z0-9]{8,}"),
@@ -35,7 +35,7 @@ def mask_secrets(text: str) -> tuple[str, int]:
 
 
 def quote(text: str, around: int = 0, redact: bool = True) -> str:
-    """Return at most 400 characters of ``text`` from about ``around`` on, safe to print.
+    """Return at most 700 characters of ``text`` from about ``around`` on, safe to print.
 
     Control characters are gone already (framing); secrets are masked unless ``redact`` is off.
     """

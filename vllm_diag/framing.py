@@ -78,7 +78,10 @@ def physical_lines(stream: Iterable[bytes]) -> Iterator[tuple[int, str]]:
         parts = (rest + decode.decode(block)).split("\n")
         rest = parts.pop()
         for part in parts:
-            yield from _pieces(number, part)
+            if len(part) <= MAX_LINE:
+                yield number, part
+            else:
+                yield from _pieces(number, part)
             number += 1
         while len(rest) > MAX_LINE:
             yield number, rest[:MAX_LINE]
@@ -115,6 +118,7 @@ _ANSI = re.compile(
     r"(?:\[[0-?]{0,40}[ -/]{0,8}[@-~]|\][^\x07\x1b]{0,400}(?:\x07|\x1b\\)|[()][0-9A-Za-z])"
     r"|\x9b[0-?]{0,40}[@-~]"
 )
+_ESCAPES = ("\x1b", "\x9b", "^[", "#033", "\\x1b", "\\u001b", "\\033")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 _ENTITY = re.compile(r"&(?:#\d{1,6}|#x[0-9a-fA-F]{1,6}|quot|amp|lt|gt|apos|nbsp|middot);")
 _FRAME = re.compile(r"^\s*[│┃║]\s?|\s*[│┃║]\s*$")
@@ -122,7 +126,7 @@ _FRAME = re.compile(r"^\s*[│┃║]\s?|\s*[│┃║]\s*$")
 
 def clean(text: str) -> str:
     """Return ``text`` without colours, control characters, entities and terminal frames."""
-    if "\x1b" in text or "[" in text:
+    if any(mark in text for mark in _ESCAPES):
         text = _ANSI.sub("", text)
     if not text.isprintable():
         text = _CONTROL.sub("", text)
@@ -140,8 +144,10 @@ _ISO = r"\d{4}-\d\d-\d\d[T\ ]\d\d:\d\d(?::\d\d)?(?:[.,]\d{1,9})?(?:\s?(?:Z|UTC|[
 _CTIME = r"\S{2,9}\.?\s+\S{2,9}\.?\s+\d{1,2}\s\d\d:\d\d:\d\d\s\d{4}"
 
 # "host ident[pid]: " behind a time; believed only there, since "ValueError: " looks the same.
-_TAG = r"(?:(?P<host>[\w.-]{1,80})\s(?P<ident>[\w./@-]{1,60})(?:\[(?P<identpid>\d{1,10})\])?:\s)?"
-_TAG2 = _TAG.replace("(?P<host", "(?P<host2").replace("(?P<ident", "(?P<log").replace("(?P<logpid", "(?P<logpid")
+# A syslog time always has it. Behind an ISO time, which containers print without it, the
+# process id must be there: "non-default args: " and "CUDA error: " look the same as well.
+_TAG = r"(?:(?P<host>[\w.-]{1,80})\s(?P<ident>kernel(?=:)|[\w./@-]{1,60}(?=\[))(?:\[(?P<identpid>\d{1,10})\])?:\s)?"
+_TAG2 = r"(?:(?P<host2>[\w.-]{1,80})\s(?P<log>[\w./@-]{1,60})(?:\[(?P<logpid>\d{1,10})\])?:\s)?"
 
 # One alternative is taken off at a time, from the left, until none fits.
 _LAYERS = re.compile(
@@ -164,7 +170,7 @@ _LAYERS = re.compile(
   | (?P<pri><\d{{1,3}}>(?=[\[\w]))
   | (?P<compose>[A-Za-z0-9][\w./@-]{{0,80}}\s{{1,60}}\|(?:\s|$)|\s{{1,8}}\|(?:\s|$))
   | (?P<console>\w{{2,40}}\[(?:info|error|warning|debug)\])
-  | (?P<quoted>(?:>\s?|\#\s(?!HELP\s|TYPE\s|\w{{2,12}}\sblocks:|GPU|CPU)){{1,6}})
+  | (?P<quoted>(?:>\s?|\#\s(?!HELP\s|TYPE\s|\w{{2,12}}\sblocks:|[A-Za-z]{{1,5}}\s?b?l?o?c?k?s?$)){{1,6}})
     """,
     re.VERBOSE,
 )
@@ -245,13 +251,16 @@ def _from_json(line: Line) -> list[Line] | None:
     if isinstance(trace, str):
         texts += trace.split("\n")
     time = next((str(data[k]) for k in _TIME_KEYS if data.get(k)), line.time)
-    level = next((data[k] for k in _LEVEL_KEYS if isinstance(data.get(k), str)), line.level)
+    level = next((data[k] for k in _LEVEL_KEYS if isinstance(data.get(k), str)), None)
     process = Process(
         name=_text_or_none(data.get("processName") or data.get("SYSLOG_IDENTIFIER")) or line.process.name,
         pid=data["process"] if isinstance(data.get("process"), int) else line.process.pid,
     )
+    # A logger that states the level wrote a whole record; runtimes wrap each line by itself.
+    head = level is not None
+    level = level or line.level
     return [
-        replace(line, text=clean(text), shown=clean(text), time=time, level=level, process=process, head=i == 0)
+        replace(line, text=clean(text), shown=clean(text), time=time, level=level, process=process, head=head and i == 0)
         for i, text in enumerate(texts)
         if text or i == 0
     ]
@@ -281,7 +290,9 @@ CLIENT_TEXT = re.compile(
 def _split_glued(line: Line) -> list[Line]:
     """Cut a line at each vLLM header inside it (progress bars, lost line breaks)."""
     found = [m.start() for m in _INNER_HEADER.finditer(line.text)]
-    if not found or CLIENT_TEXT.search(line.text):
+    if found and (client := CLIENT_TEXT.search(line.text)):
+        found = [start for start in found if start < client.start()]
+    if not found:
         return [line]
     edges = sorted({0, *found, len(line.text)})
     return [
@@ -319,8 +330,12 @@ def _rejoin_headers(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str
     yield from waiting
 
 
+# What a header that is cut off can end in: its own signs and capitals, or a file name in brackets.
+_HALF_END = re.compile(r"(?:[A-Z0-9:. -]|\(\w{1,24}|\[[\w./-]{0,60}|pid=\d{0,10}|pi?|ip=[\w.:]{0,40})$")
+
+
 def _is_half(text: str) -> bool:
-    if len(text) > 160 or not text:
+    if len(text) > 160 or not text or not _HALF_END.search(text, max(0, len(text) - 64)):
         return False
     rest = _layers_off(text)
     return bool(rest.strip()) and (_HALF_HEADER.match(rest) is not None)
@@ -332,11 +347,25 @@ def _layers_off(text: str) -> str:
 
 # --- all of it --------------------------------------------------------------------------
 
-# Lines of a running server that say nothing but that it runs: not worth taking apart.
-_ROUTINE = re.compile(
-    r"^(?:\x1b\[[\d;]*m)?(?:\((?:APIServer|ApiServer)[^)]{0,40}\) ?)?(?:\x1b\[[\d;]*m)?"
-    r'INFO:?\s+[\w.:\[\]-]{3,60} - "(?:GET|POST|PUT|DELETE|HEAD|OPTIONS|PATCH) [^"]{1,400}" \d{3}'
-)
+# An access line: nearly all that a running server prints, and nothing but that it runs.
+_ACCESS = re.compile(r'INFO:?\s+[\w.:\[\]-]{3,60} - "[A-Z]{3,7} /[^"]{0,400} HTTP/1\.[01]" \d{3}')
+_ACCESS_REACH = 200
+
+
+def _is_access_line(text: str) -> bool:
+    # Two searches for a constant cost less than one match; they settle nearly every line.
+    return " HTTP/1." in text and ' - "' in text and _ACCESS.search(text) is not None
+
+
+def _without_routine(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Let one access line through, which tells that the server answers, and drop the others."""
+    seen = False
+    for number, text in lines:
+        if len(text) < _ACCESS_REACH + 400 and _is_access_line(text):
+            if seen:
+                continue
+            seen = True
+        yield number, text
 
 
 def frame(stream: Iterable[bytes], source: str) -> Iterator[Line]:
@@ -345,9 +374,7 @@ def frame(stream: Iterable[bytes], source: str) -> Iterator[Line]:
     ``source`` names the input in evidence. Reads once, keeps one line; raises whatever
     reading ``stream`` raises.
     """
-    for number, text in _rejoin_headers(physical_lines(stream)):
-        if _ROUTINE.match(text):
-            continue
+    for number, text in _rejoin_headers(_without_routine(physical_lines(stream))):
         yield from _frame_one(source, number, text)
 
 

@@ -17,6 +17,7 @@ from dataclasses import MISSING, dataclass, fields
 from functools import cache
 
 import regex
+from ahocorasick_rs import AhoCorasick
 
 from vllm_diag.events import Event, Landmark, Place
 from vllm_diag.evidence import Evidence, quote
@@ -54,6 +55,7 @@ class _Index:
     by_start: dict[str, tuple[_Candidate, ...]]
     lengths: tuple[int, ...]
     by_anchor: tuple[tuple[str, _Candidate], ...]
+    anchors: AhoCorasick
 
 
 @cache
@@ -69,7 +71,7 @@ def _index() -> _Index:
                 for key in wording.keys:
                     by_start.setdefault(key, []).append(candidate)
     lengths = tuple(sorted({len(key) for key in by_start}, reverse=True))
-    return _Index({k: tuple(v) for k, v in by_start.items()}, lengths, tuple(by_anchor))
+    return _Index({k: tuple(v) for k, v in by_start.items()}, lengths, tuple(by_anchor), AhoCorasick([anchor for anchor, _ in by_anchor]))
 
 
 def _required(message: Message) -> frozenset[str]:
@@ -162,9 +164,8 @@ def _hits(text: _Text) -> Iterator[_Hit]:
             line = text.line_at(inner.end())
             if not CLIENT_TEXT.search(text.joined, text.edges[line], inner.start()):
                 yield from _hits_at(index, text, inner.end(), text.edges[line + 1])
-    for anchor, candidate in index.by_anchor:
-        if anchor in text.joined:
-            yield from _hits_around(text, anchor, candidate)
+    for number in sorted({found[0] for found in index.anchors.find_matches_as_indexes(text.joined, overlapping=True)}):
+        yield from _hits_around(text, *index.by_anchor[number])
 
 
 def _hits_at(index: _Index, text: _Text, start: int, line_end: int) -> Iterator[_Hit]:
@@ -268,7 +269,7 @@ def _event(record: Record, text: _Text, hit: _Hit, order: int) -> Event | None:
     )
     if message.event is Landmark:
         return Landmark(code=message.code, at=place, facts=tuple(values.items()))
-    names = {f.name for f in fields(message.event)}
+    names = {f.name for f in fields(message.event)} - {"code", "at"}
     try:
         return message.event(code=message.code, at=place, **{k: v for k, v in values.items() if k in names})
     except TypeError:

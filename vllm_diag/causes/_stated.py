@@ -27,8 +27,10 @@ QUIET = frozenset({"DEBUG", "INFO", "WARNING"})
 # Messages of the memory causes: with one of them in the run, nobody needs to ask why a rank is gone.
 MEMORY = (
     *OOM_CODES, "oom-kill", "ray-oom-kill", "container-oom-killed", "unit-oom-killed", "oomd-killed", "earlyoom-kill",
-    "slurm-oom-kill", "pod-evicted", "kv-cache-too-small", "no-kv-memory", "free-memory-short", "shm-short", "shm-full",
-    "host-out-of-memory", "cpu-allocator-failed", "pinned-memory-failed", "swap-space-too-large", "profiling-race",
+    "slurm-oom-kill", "pod-evicted", "kv-cache-too-small", "kv-cache-below-max-len", "no-memory-for-cache-blocks",
+    "free-memory-below-requested", "memory-profiling-error", "memory-profiling-error-v0", "state-slots-too-few",
+    "cpu-memory-short", "shm-no-space", "shm-full", "shm-bus-error-hint", "bus-error", "bus-error-bare",
+    "no-space-left", "host-out-of-memory", "mmap-failed", "cpu-allocator-failed", "pinned-memory-failed", "swap-space-too-large",
 )  # fmt: skip
 
 

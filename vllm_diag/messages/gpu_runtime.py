@@ -128,6 +128,18 @@ MESSAGES = (
         means="A CUDA error with its number, without the sentence around it.",
     ),
     Message(
+        code="architecture-not-built",
+        emitter="PyTorch",
+        anywhere=True,
+        reads={"arch": Reader("arch", r"sm_\d{2,3}[a-z]?", str, ("sm_120",))},
+        wordings=("with CUDA capability {arch} is not compatible with the current PyTorch installation",),
+        samples=(
+            "NVIDIA GeForce RTX 5090 with CUDA capability sm_120 is not compatible with the current PyTorch"
+            " installation.",
+        ),
+        means="PyTorch announces that it holds no code for this GPU.",
+    ),
+    Message(
         code="device-assert",
         emitter="CUDA kernels of PyTorch",
         reads={"place": words, "block": words, "thread": words, "condition": words},

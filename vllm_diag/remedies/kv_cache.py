@@ -99,57 +99,65 @@ def higher_utilization(context: Context) -> Remedy | None:
     value = _enough_utilization(context)
     if value is None:
         return None
-    budget = context.diagnosis.ledger.main
-    free = budget.free.amount if budget.free else None
-    total = context.total
-    if free and total and free.low < total.low * value:
+    total, free = context.total, context.diagnosis.ledger.main.free
+    if free and total and free.amount.low < total.low * value:
         return None
+    least = context.smallest_total
     return Remedy(
         id="higher-utilization",
         kind="flag",
         flag="--gpu-memory-utilization",
         op="raise",
         value=value,
-        applicability="as-is" if total else "situational",
-        gain=f"{human((value - used) * total.low)} more for the KV cache" if total else "a larger share of the device",
+        applicability="as-is" if total else "choose",
+        gain=f"at least {human((value - used) * least)} more for the KV cache"
+        if least
+        else "a larger share of the device",
         cost="less room for graphs, peaks and other processes",
         why=context.utilization_words,
     )
 
 
 def _enough_utilization(context: Context) -> float | None:
-    """Return the utilization that closes the gap, None when none up to 0.95 does."""
-    used, total = context.utilization or 0.9, context.total
+    """Return the utilization that closes the gap, None when none up to 0.95 does for certain."""
+    used, least = context.utilization or 0.9, context.smallest_total
     event = context.refused()
     if event is None:
         return HIGHEST_UTILIZATION
-    if event.needed is None or event.available is None:
+    if event.needed is None or event.available is None or not least:
         return None
     short = event.needed.high - event.available.low
-    if total is None:
-        return None
-    value = math.ceil((used + short / total.low) * 100) / 100
+    value = math.ceil((used + short / least) * 100) / 100
     return value if value <= HIGHEST_UTILIZATION else None
+
+
+# Without a stated capacity: a larger device than this, or than twice what the terms known fill,
+# is not taken for possible.
+_LARGE_DEVICE = 128 * GIB
 
 
 def no_higher_utilization(context: Context) -> WontHelp | None:
     """Say with the sum why a higher utilization does not close the gap."""
     used, total, event = context.utilization, context.total, context.refused()
-    if context.on_cpu or event is None or used is None:
+    if context.on_cpu or event is None or used is None or event.needed is None or event.available is None:
         return None
-    if event.needed is None or event.available is None:
-        return WontHelp(
-            "--gpu-memory-utilization", "raise", "the text prints no sizes, so nothing shows that it suffices"
-        )
     short = event.needed - event.available
     if total is not None:
         most = human((1 - used) * total.bytes)
-        why = f"even 1.00 frees {most} of the {short} missing ({total} device at {used:g})"
-    else:
-        need = human(short.low / max(1e-9, HIGHEST_UTILIZATION - used))
-        why = (
-            f"going from {used:g} to {HIGHEST_UTILIZATION} frees the missing {short} only on a device of {need} or more"
+        return WontHelp(
+            "--gpu-memory-utilization",
+            "raise",
+            f"even 1.00 frees {most} of the {short} missing ({total} device at {used:g})",
         )
+    if used >= HIGHEST_UTILIZATION:
+        return WontHelp("--gpu-memory-utilization", "raise", f"{used:g} is in force; there is nothing left to take")
+    size = short.low / (HIGHEST_UTILIZATION - used)
+    known = context.smallest_total
+    if size < (2 * known if known else _LARGE_DEVICE):
+        return None
+    why = f"from {used:g} to {HIGHEST_UTILIZATION} frees the missing {short} only on a device of {human(size)} or more"
+    if known:
+        why += f"; weights and KV cache fill one of about {human(known)}"
     return WontHelp("--gpu-memory-utilization", "raise", why)
 
 

@@ -103,6 +103,20 @@ class Context:
         return entry.amount if entry else None
 
     @property
+    def smallest_total(self) -> int | None:
+        """Return a capacity that the device has at least, in bytes.
+
+        Where no line states it, the share holds the terms known: total x utilization >= weights
+        + KV cache.
+        """
+        if self.total is not None:
+            return self.total.low
+        budget, used = self.diagnosis.ledger.main, self.utilization
+        if not used or budget.weights is None or budget.kv_cache is None:
+            return None
+        return int((budget.weights.amount.low + max(0, budget.kv_cache.amount.low)) / used)
+
+    @property
     def parallel(self) -> int:
         """Tensor-parallel size in force."""
         given = self.setting("tensor_parallel_size")

@@ -181,7 +181,7 @@ def _advice(finding: FindingItem) -> RenderableType | None:
 def _quotes(finding: FindingItem) -> list[RenderableType]:
     parts: list[RenderableType] = []
     for item in finding.evidence[:4]:
-        text = item.text if len(item.text) <= 300 else item.text[:300] + " ..."
+        text = item.text if len(item.text) <= 560 else item.text[:560] + " ..."
         quoted = Text.assemble((f"{words.place(item)}  ", "dim"), text)
         parts.append(Padding(quoted, (0, 0, 0, 2)))
     return parts

@@ -1,0 +1,112 @@
+"""The ranks could not be joined, or a collective between them failed.
+
+`nccl-init-failed`: NCCL refused or failed. `unhandled system error` is often a full
+/dev/shm or a socket, `invalid usage` two ranks on one GPU, `remote process exited` another
+rank that died. `NCCL_DEBUG=INFO` prints the first WARN, and that line is the reason.
+
+`custom-allreduce-failed`: vLLM's own all-reduce could not share buffers between the GPUs
+(no peer access, containers without a common PID namespace, expandable segments).
+`--disable-custom-all-reduce` uses NCCL instead.
+
+`rendezvous-timeout`: the ranks did not meet within the time. Rank 0 was not up, the address
+or the interface is wrong (`VLLM_HOST_IP`, `NCCL_SOCKET_IFNAME`, `GLOO_SOCKET_IFNAME`), or a
+firewall is between; or one rank had died before, and its own log says of what.
+
+The text of one rank is mostly the echo of another: read all ranks' output and the kernel
+logs before anything is changed. No memory flag belongs here.
+"""
+
+from vllm_diag.causes import Case, Cause, Finding, Verdict
+from vllm_diag.causes._stated import ECHO, MEMORY, cuda_errors, fact, gathered, loud, serving_at
+from vllm_diag.messages.gpu_runtime import FAULTS
+
+_VICTIM = frozenset({"remote process exited or there was a network error", "unhandled cuda error", "timeout"})
+
+
+def _nccl(case: Case, cause: Cause) -> Finding | None:
+    run = case.run
+    setup = run.coded("nccl-setup-error")
+    failed = loud(run.coded("nccl-error"))
+    if (not setup and not failed) or run.has(*MEMORY):
+        return None
+    others = loud(cuda_errors(case, ("peer access is not supported between these two devices",)))
+    events = [*setup[:2], *failed[:3], *others[:1]]
+    facts = gathered(events)
+    facts = {k: v for k, v in facts.items() if k in ("error", "version", "rank_a", "rank_b", "number")}
+    victim = not setup and all(fact(e, "error") in _VICTIM for e in failed)
+    verdict: Verdict = "likely" if victim else "confirmed"
+    summary = cause.summary
+    if "rank_b" in facts:
+        summary = "Ranks {rank_a} and {rank_b} use the same GPU, which NCCL refuses."
+    elif "error" in facts:
+        summary = "NCCL failed: {error}."
+    missing = ["the first NCCL WARN of every rank, with NCCL_DEBUG=INFO"]
+    if victim:
+        missing.append("the output of the other ranks: this one may only have noticed that another failed")
+    return cause.finding(*events, verdict=verdict, facts=facts, summary=summary, missing=missing)
+
+
+def _custom_allreduce(case: Case, cause: Cause) -> Finding | None:
+    events = [e for e in case.run.coded("custom-allreduce-error") if fact(e, "error").replace(" ", "") not in _faults()]
+    if not events:
+        return None
+    return cause.finding(*events[:4], facts=gathered(events))
+
+
+def _faults() -> frozenset[str]:
+    return frozenset(text.replace(" ", "") for text in FAULTS)
+
+
+def _rendezvous(case: Case, cause: Cause) -> Finding | None:
+    run = case.run
+    events = loud(run.coded("rendezvous-failed"))
+    events += [e for e in loud(run.coded("collective-timeout")) if not serving_at(case, e)]
+    if not events or run.has(*MEMORY):
+        return None
+    kept = ("seconds", "host", "port", "joined", "clients", "operation", "sequence", "timeout_ms", "ran_ms")
+    facts = {k: v for k, v in gathered(events).items() if k in kept}
+    summary = cause.summary
+    if "host" in facts and "port" in facts:
+        summary = "A rank could not reach {host}, port {port}, where the ranks meet."
+    return cause.finding(
+        *events[:4],
+        verdict="likely",
+        facts=facts,
+        summary=summary,
+        missing=["the output of all ranks: one of them may have died before"],
+    )
+
+
+CAUSES = (
+    Cause(
+        code="nccl-init-failed",
+        term="none",
+        title="NCCL failed",
+        summary="NCCL refused the way the ranks are laid out or connected.",
+        judge=_nccl,
+        explains=("rendezvous-timeout", "ray-worker-died", "shm-broadcast-stall", "startup-timeout", *ECHO),
+    ),
+    Cause(
+        code="custom-allreduce-failed",
+        term="none",
+        title="vLLM's custom all-reduce failed",
+        summary="vLLM's custom all-reduce could not share buffers between the GPUs ({error}).",
+        judge=_custom_allreduce,
+        explains=(
+            "nccl-init-failed",
+            "rendezvous-timeout",
+            "ray-worker-died",
+            "shm-broadcast-stall",
+            "startup-timeout",
+            *ECHO,
+        ),
+    ),
+    Cause(
+        code="rendezvous-timeout",
+        term="none",
+        title="The ranks did not meet in time",
+        summary="The ranks did not meet within the time they wait for each other.",
+        judge=_rendezvous,
+        explains=("ray-worker-died", "shm-broadcast-stall", "startup-timeout", *ECHO),
+    ),
+)
