@@ -23,6 +23,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
+import regex
+
 # A physical line longer than this is cut into pieces that share its number, so that one
 # endless line cannot fill the memory.
 MAX_LINE = 2**18
@@ -102,6 +104,16 @@ def _pieces(number: int, text: str) -> Iterator[tuple[int, str]]:
         yield number, text[start : start + MAX_LINE]
 
 
+class Blocks:
+    """Bytes in blocks cut anywhere, to be told from an iterable of lines."""
+
+    def __init__(self, source: Iterable[bytes]) -> None:
+        self._source = source
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._source)
+
+
 def blocks(file: BinaryIO) -> Iterator[bytes]:
     """Yield ``file`` in blocks as they become available."""
     read = getattr(file, "read1", file.read)
@@ -168,13 +180,14 @@ _LAYERS = re.compile(
   | (?P<kernel>\[\s{{0,12}}(?P<ktime>\d{{1,12}}\.\d{{6}})\](?:\s?\[\s{{0,8}}[TC]\d{{1,8}}\])?\s?)
   | (?P<ctime>\[(?P<ktime2>{_CTIME})\]\s?)
   | (?P<pri><\d{{1,3}}>(?=[\[\w]))
-  | (?P<compose>[A-Za-z0-9][\w./@-]{{0,80}}\s{{1,60}}\|(?:\s|$)|\s{{1,8}}\|(?:\s|$))
+  | (?P<compose>[A-Za-z0-9][\w./@-]{{0,80}}(?:\s{{2,60}}|(?<=[\d])\s)\|(?:\s|$)|\s{{1,8}}\|(?:\s|$))
   | (?P<console>\w{{2,40}}\[(?:info|error|warning|debug)\])
   | (?P<quoted>(?:>\s?|\#\s(?!HELP\s|TYPE\s|\w{{2,12}}\sblocks:|[A-Za-z]{{1,5}}\s?b?l?o?c?k?s?$)){{1,6}})
     """,
     re.VERBOSE,
 )
 _HEADS = frozenset({"header", "bare", "kernel", "ctime", "filetag"})
+_OUTER = frozenset({"iso", "syslog", "compose", "quoted", "rankline"})
 _MAX_LAYERS = 10
 
 
@@ -302,10 +315,18 @@ def _split_glued(line: Line) -> list[Line]:
     ]
 
 
-_HALF_HEADER = re.compile(
-    rf"^\((?:[A-Za-z_]\w*[^()]*)?$"
-    rf"|^\(?(?:\w+ pid=\d+\)\s*)?(?:{_LEVELS})\s*(?:\d[\d :-]*)?\s*(?:\[[\w./-]*(?::\d*)?)?$"
+# vLLM's prefix and header without blanks; any start of it can be what a narrow terminal left
+# on a line. The blank before "TP0" in a name has to be put back.
+_HEADER = regex.compile(
+    r"(?P<process>\([A-Za-z_]\w{0,60}?(?:rank=\d{1,6})?pid=\d{1,10}(?:,ip=[\w.:]{1,45})?\)){0,2}"
+    rf"(?:(?P<level>{_LEVELS})(?P<date>\d\d-\d\d)(?P<time>\d\d:\d\d:\d\d)(?P<file>\[?[\w./-]{{1,200}}:\d{{1,6}}\]))?"
 )
+_NAME_AND_RANK = re.compile(r"\(VllmWorker(?=[A-Z]{2,4}\d)")
+# What a header begins with, and what it can end in when it is cut off: its own signs and
+# capitals, or a word behind a bracket or a blank.
+_HALF_START = re.compile(r"[(DIWECF]")
+_HALF_END = re.compile(r"(?:[A-Z0-9:. -]|[([ :][\w./-]{1,60}|pid=\d{0,10}|ip=[\w.:]{0,40})$")
+_MAX_HALF, _MAX_PARTS = 160, 16
 
 
 def _rejoin_headers(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
@@ -313,36 +334,69 @@ def _rejoin_headers(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str
     waiting: list[tuple[int, str]] = []
     for number, text in lines:
         if waiting:
-            together = "".join(t for _, t in waiting) + text
-            if _is_half(together) and len(waiting) < 8:
+            if len(waiting) < _MAX_PARTS and len(text) <= _MAX_HALF and _is_half([*waiting, (number, text)]):
                 waiting.append((number, text))
                 continue
-            if _LAYERS.match(together) and len(_layers_off(together)) < len(text):
+            together = _together(waiting, text)
+            if together is not None:
                 yield waiting[0][0], together
                 waiting = []
                 continue
             yield from waiting
             waiting = []
-        if _is_half(text):
+        if len(text) <= _MAX_HALF and _may_be_half(text) and _is_half([(number, text)]):
             waiting = [(number, text)]
         else:
             yield number, text
     yield from waiting
 
 
-# What a header that is cut off can end in: its own signs and capitals, or a file name in brackets.
-_HALF_END = re.compile(r"(?:[A-Z0-9:. -]|\(\w{1,24}|\[[\w./-]{0,60}|pid=\d{0,10}|pi?|ip=[\w.:]{0,40})$")
+def _may_be_half(text: str) -> bool:
+    return _HALF_END.search(text, max(0, len(text) - 64)) is not None
 
 
-def _is_half(text: str) -> bool:
-    if len(text) > 160 or not text or not _HALF_END.search(text, max(0, len(text) - 64)):
-        return False
-    rest = _layers_off(text)
-    return bool(rest.strip()) and (_HALF_HEADER.match(rest) is not None)
+def _is_half(lines: list[tuple[int, str]]) -> bool:
+    """Whether a header begins on the first line and has not ended on the last."""
+    _, header = _outer_and_inner(lines[0][1])
+    joined = _squeezed(header, *(text for _, text in lines[1:]))
+    found = _HEADER.fullmatch(joined, partial=True)
+    return bool(joined) and found is not None and found.partial
 
 
-def _layers_off(text: str) -> str:
-    return strip_envelope(Line("", 0, text, text)).text
+def _together(waiting: list[tuple[int, str]], text: str) -> str | None:
+    """Return one line made of ``waiting`` and ``text`` if a header ends within ``text``."""
+    outer, header = _outer_and_inner(waiting[0][1])
+    before = _squeezed(header, *(part for _, part in waiting[1:]))
+    found = _HEADER.match(before + _squeezed(text))
+    if not found or found.end() <= len(before):
+        return None
+    processes = [_NAME_AND_RANK.sub("(VllmWorker ", part.replace("pid=", " pid=")) for part in found.captures("process")]
+    named = [found[name] for name in ("level", "date", "time", "file") if found[name]]
+    rest = clean(text)[_position(clean(text), found.end() - len(before)) :]
+    return outer + " ".join([*processes, *named]) + " " + rest.lstrip()
+
+
+def _outer_and_inner(text: str) -> tuple[str, str]:
+    """Cut ``text`` behind what containers, journals and people put before vLLM's own prefix."""
+    text = clean(text)
+    at = 0
+    if not _HALF_START.match(text):
+        while (found := _LAYERS.match(text, at)) and found.lastgroup in _OUTER and found.end() > at:
+            at = found.end()
+    return text[:at], text[at:]
+
+
+def _squeezed(*texts: str) -> str:
+    return "".join("".join(clean(text).split()) for text in texts)
+
+
+def _position(text: str, squeezed_at: int) -> int:
+    seen = 0
+    for index, char in enumerate(text):
+        if seen == squeezed_at:
+            return index
+        seen += not char.isspace()
+    return len(text)
 
 
 # --- all of it --------------------------------------------------------------------------

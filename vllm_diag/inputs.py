@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vllm_diag.framing import blocks
+from vllm_diag.framing import Blocks, blocks
 
 if TYPE_CHECKING:
     from vllm_diag.report import Report
@@ -26,7 +26,7 @@ class Input:
     """One source: its name in evidence, its bytes, and what was seen of them."""
 
     name: str
-    stream: Iterator[bytes]
+    stream: Blocks
     seen: _Seen
 
     def problem(self, report: Report) -> Problem | None:
@@ -61,7 +61,7 @@ def open_inputs(files: Sequence[Path] | None) -> list[Input]:
 
 def _standard_input() -> Input:
     seen = _Seen()
-    return Input("stdin", _watched(blocks(sys.stdin.buffer), seen), seen)
+    return Input("stdin", Blocks(_watched(blocks(sys.stdin.buffer), seen)), seen)
 
 
 def _file(path: Path) -> Input:
@@ -76,7 +76,7 @@ def _file(path: Path) -> Input:
     except OSError as error:
         raise Problem(f"cannot read {path}: {error.strerror}", "check its permissions") from None
     seen = _Seen()
-    return Input(path.name, _watched(blocks(file), seen), seen)
+    return Input(path.name, Blocks(_watched(blocks(file), seen)), seen)
 
 
 def _watched(stream: Iterator[bytes], seen: _Seen) -> Iterator[bytes]:

@@ -15,7 +15,7 @@ from vllm_diag import report as reports
 from vllm_diag import runs as grouping
 from vllm_diag.diagnosis import Diagnosis, diagnose
 from vllm_diag.events import Event
-from vllm_diag.framing import blocks, frame
+from vllm_diag.framing import Blocks, blocks, frame
 from vllm_diag.recognise import Tally, recognise
 from vllm_diag.records import assemble
 from vllm_diag.report import Report
@@ -48,6 +48,8 @@ def chunks(source: Source) -> Iterator[bytes]:
     """Yield the bytes of ``source``; raises `Unreadable` when a path cannot be opened."""
     if isinstance(source, bytes | bytearray):
         yield bytes(source)
+    elif isinstance(source, Blocks):
+        yield from source
     elif isinstance(source, os.PathLike) or (isinstance(source, str) and _is_path(source)):
         yield from _file(Path(source))
     elif isinstance(source, str):

@@ -13,7 +13,7 @@ argument dump no message begins.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
 
 import regex
@@ -21,21 +21,28 @@ from ahocorasick_rs import AhoCorasick
 
 from vllm_diag.events import Event, Landmark, Place
 from vllm_diag.evidence import Evidence, quote
+from vllm_diag.framing import NOBODY
 from vllm_diag.messages import Message, catalogue
 from vllm_diag.records import Record
 from vllm_diag.wording import Compiled, squeeze
 
 # Seconds one pattern may take on one record; all wordings are linear in practice.
 _TIMEOUT = 1.0
-# How far before an anchor a text that may stand anywhere can begin.
+# How far before an anchor a text can begin.
 _BEFORE_ANCHOR = 200
+# Occurrences of one anchor that are looked at in one record; hostile text repeats it for ever.
+_MAX_OCCURRENCES = 64
+# No terminal is wider than this, so a longer line was not wrapped.
+_MAX_WIDTH = 400
 # The longest stretch of squeezed text one message can cover.
 _REACH = 20_000
 
 _EXCEPTION = regex.compile(
     r"(?:(?:[\w.]{1,120}\.)?\w{0,60}(?:Error|Exception|OutOfResources|Fault)(?:\([\w.]{1,80}\))?:"
-    r"|Valueerror,|\[\w{2,30}\]|-ERROR-|-){1,4}"
+    r"|Valueerror,|\[\w{2,30}\]|-ERROR-|-)"
 )
+# "RuntimeError: Worker failed with error ...: ValueError: ": so many may stand in a row.
+_MAX_EXCEPTIONS = 4
 _INNER_EXCEPTION = regex.compile(r"[A-Z]\w{2,60}(?:Error|Exception)(?:\([\w.]{1,80}\))?:")
 CLIENT_TEXT = regex.compile(
     r"Receivedrequest|Addedrequest|prompt:|prompt=|Namespace\(|^args:|non-defaultargs:|messages=|template="
@@ -115,6 +122,7 @@ class _Text:
     """A record without blanks, and where each of its lines begins in it."""
 
     def __init__(self, record: Record) -> None:
+        self.lines = record.lines
         pieces = [squeeze(line.text) for line in record.lines]
         self.joined = "".join(pieces)
         self.edges = []
@@ -133,6 +141,28 @@ class _Text:
             else:
                 high = middle - 1
         return low
+
+    def starts(self, line: int) -> list[int]:
+        """Return where a message can begin on a line: at its start, behind each exception's class."""
+        found = [self.edges[line]]
+        while len(found) <= _MAX_EXCEPTIONS and (exception := _EXCEPTION.match(self.joined, found[-1])):
+            found.append(exception.end())
+        return found
+
+    def goes_on(self, number: int, first: int) -> bool:
+        """Whether the line behind ``number`` can be the rest of it, cut off by a narrow terminal.
+
+        A wrapped line has no envelope, and there was no room for its first word before the break.
+        """
+        if number + 1 >= len(self.lines):
+            return False
+        line, following = self.lines[number], self.lines[number + 1]
+        words = following.shown.split(None, 1)
+        if following.head or following.process != NOBODY or not words or len(line.shown) > _MAX_WIDTH:
+            return False
+        # The first line may hold a header put together from several, so it is no measure.
+        width = max((len(part.shown) for part in self.lines[first + 1 : number + 2]), default=0)
+        return len(line.shown) + 1 + len(words[0]) >= width
 
 
 def _events_of(record: Record, order: int) -> Iterator[Event]:
@@ -155,10 +185,8 @@ def _hits(text: _Text) -> Iterator[_Hit]:
         end = text.edges[number + 1]
         if end == start:
             continue
-        yield from _hits_at(index, text, start, end)
-        exception = _EXCEPTION.match(text.joined, start)
-        if exception and exception.end() > start:
-            yield from _hits_at(index, text, exception.end(), max(end, exception.end()))
+        for begin in text.starts(number):
+            yield from _hits_at(index, text, begin, max(end, begin))
     if "Error:" in text.joined or "Exception:" in text.joined:
         for inner in _INNER_EXCEPTION.finditer(text.joined):
             line = text.line_at(inner.end())
@@ -194,14 +222,53 @@ def _match(candidate: _Candidate, text: _Text, start: int, line_end: int) -> _Hi
     except TimeoutError:
         return None
     one = _hit(candidate, alone)
-    two = _hit(candidate, whole)
-    if candidate.message.whole_line and one and one.end != line_end:
-        one = None
     if candidate.message.whole_line:
-        return one
-    if one and two:
-        return two if len(two.found) > len(one.found) else one
-    return one or two
+        return one if one and one.end == line_end else None
+    return _longer(text, one, _hit(candidate, whole))
+
+
+def _longer(text: _Text, one: _Hit | None, two: _Hit | None) -> _Hit | None:
+    if one and (two is None or len(two.found) <= len(one.found)):
+        return _completed(text, one)
+    return two
+
+
+def _completed(text: _Text, hit: _Hit) -> _Hit:
+    """Return ``hit`` with its last figure read to its end, where a terminal broke the line inside it.
+
+    It covers no more than before: what a dump of settings runs into may be a message.
+    """
+    first = text.line_at(hit.end - 1)
+    if hit.end == hit.start or hit.end != text.edges[first + 1] or _is_closed(text.joined[hit.start : hit.end]):
+        return hit
+    last = first
+    try:
+        while text.goes_on(last, first) and not _begins(text, last + 1):
+            last += 1
+        if last == first:
+            return hit
+        pattern = hit.candidate.wording.pattern
+        longer = _hit(hit.candidate, pattern.match(text.joined, hit.start, text.edges[last + 1], timeout=_TIMEOUT))
+    except TimeoutError:
+        return hit
+    if longer is None or len(longer.found) < len(hit.found):
+        return hit
+    return replace(longer, end=hit.end)
+
+
+def _is_closed(text: str) -> bool:
+    return text[-1] in ")]}" and all(text.count(a) == text.count(b) for a, b in ("()", "[]", "{}"))
+
+
+def _begins(text: _Text, line: int) -> bool:
+    """Whether a message begins with this line."""
+    index, end = _index(), text.edges[line + 1]
+    return any(
+        candidate.wording.pattern.match(text.joined, begin, end, timeout=_TIMEOUT)
+        for begin in text.starts(line)
+        for length in index.lengths
+        for candidate in index.by_start.get(text.joined[begin : begin + length], ())
+    )
 
 
 def _hit(candidate: _Candidate, match: regex.Match[str] | None) -> _Hit | None:
@@ -215,34 +282,59 @@ def _hit(candidate: _Candidate, match: regex.Match[str] | None) -> _Hit | None:
 
 def _hits_around(text: _Text, anchor: str, candidate: _Candidate) -> Iterator[_Hit]:
     at = text.joined.find(anchor)
-    while at >= 0:
-        line = text.line_at(at)
-        begin, end = text.edges[line], text.edges[line + 1]
-        hit = None
-        if candidate.message.anywhere:
-            lead = max(begin, at - _BEFORE_ANCHOR)
-            if not CLIENT_TEXT.search(text.joined, max(begin, at - _REACH), at):
-                hit = _search(candidate, text, lead, at, end)
-        else:
-            hit = _match(candidate, text, begin, end)
-            if hit is None:
-                exception = _EXCEPTION.match(text.joined, begin)
-                if exception:
-                    hit = _match(candidate, text, exception.end(), max(end, exception.end()))
+    done = 0
+    for _ in range(_MAX_OCCURRENCES):
+        if at < 0:
+            return
+        hit = _hit_around(text, at, candidate, done)
         if hit:
             yield hit
-        at = text.joined.find(anchor, at + len(anchor))
+            done = hit.end
+        at = text.joined.find(anchor, max(at + len(anchor), done))
 
 
-def _search(candidate: _Candidate, text: _Text, lead: int, at: int, end: int) -> _Hit | None:
+def _hit_around(text: _Text, at: int, candidate: _Candidate, done: int) -> _Hit | None:
+    """Return the hit that holds the anchor at ``at``, begun on its line or, if wrapped, before.
+
+    Text before ``done`` is part of another.
+    """
+    anchor_line = text.line_at(at)
+    for line in range(anchor_line, -1, -1):
+        if at - text.edges[line + 1] > _BEFORE_ANCHOR:
+            break
+        if candidate.message.anywhere:
+            hit = _search(candidate, text, max(text.edges[line], done), at)
+        else:
+            hit = _match_on(candidate, text, line, at)
+        if hit:
+            return hit
+        if text.lines[line].head:
+            break
+    return None
+
+
+def _match_on(candidate: _Candidate, text: _Text, line: int, at: int) -> _Hit | None:
+    """Match at the starts of a line; behind an exception's class if that loses no figure."""
+    best: _Hit | None = None
+    for begin in text.starts(line):
+        hit = _match(candidate, text, begin, max(begin, text.edges[line + 1]))
+        if hit and hit.start <= at < hit.end and (best is None or len(hit.found) >= len(best.found)):
+            best = hit
+    return best
+
+
+def _search(candidate: _Candidate, text: _Text, begin: int, at: int) -> _Hit | None:
     pattern = candidate.wording.pattern
+    end = text.edges[text.line_at(begin) + 1]
+    if CLIENT_TEXT.search(text.joined, max(begin, at - _REACH), at):
+        return None
+    lead = max(begin, at - _BEFORE_ANCHOR)
     try:
         alone = pattern.search(text.joined, lead, end, timeout=_TIMEOUT)
         whole = pattern.search(text.joined, lead, at + _REACH, timeout=_TIMEOUT)
     except TimeoutError:
         return None
-    one, two = _hit(candidate, alone), _hit(candidate, whole)
-    best = two if two and (one is None or len(two.found) > len(one.found)) else one
+    best = _longer(text, _hit(candidate, alone), _hit(candidate, whole))
     return best if best and best.start <= at < best.end else None
 
 

@@ -48,7 +48,7 @@ def _abi(case: Case, cause: Cause) -> Finding | None:
 def _op(case: Case, cause: Cause) -> Finding | None:
     run = case.run
     events = run.coded("op-missing")
-    if not loud(events) and (run.ready or not run.has(*CASCADE)):
+    if not events or (not loud(events) and (run.ready or not run.has(*CASCADE))):
         return None
     facts = {k: v for k, v in gathered(events).items() if k in ("op", "namespace", "backend")}
     summary = "This build has no kernel called {op}." if "op" in facts else cause.summary

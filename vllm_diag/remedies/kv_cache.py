@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from vllm_diag.events import KvCacheTooSmall
 from vllm_diag.quantities import GIB, human
 from vllm_diag.releases import counts_null_block
 from vllm_diag.remedies.model import HIGHEST_UTILIZATION, Applicability, Context, Remedy, WontHelp
@@ -39,11 +40,6 @@ def shorter_context(context: Context) -> Remedy | None:
     event, length = context.refused(), longest_length(context)
     if event is None or length is None or length >= event.max_model_len:
         return None
-    source = (
-        "the engine printed this bound"
-        if event.estimated_max_len or event.tokens
-        else (f"{event.available} / ({event.needed} / {event.max_model_len:,} tokens), rounded down to whole blocks")
-    )
     return Remedy(
         id="shorter-context",
         kind="flag",
@@ -53,7 +49,23 @@ def shorter_context(context: Context) -> Remedy | None:
         applicability="as-is" if length >= 256 else "situational",
         gain=f"starts with room for one request of {length:,} tokens; {_round_down(length):,} is a rounder choice",
         cost=f"requests longer than {length:,} tokens are refused",
-        why=source,
+        why=_how_known(context, event, length),
+    )
+
+
+def _how_known(context: Context, event: KvCacheTooSmall, length: int) -> str:
+    """Say where an advised length comes from."""
+    bound = event.estimated_max_len or event.tokens
+    if bound is None:
+        return (
+            f"{event.available} / ({event.needed} / {event.max_model_len:,} tokens) at the low end of the rounding,"
+            f" less one block of {context.block_size}"
+        )
+    if bound == length:
+        return f"the engine printed this bound, {bound:,}"
+    return (
+        f"the engine printed {bound:,}; one block of {bound - length} tokens is taken off, since no request may use it"
+        " and this release does not count it"
     )
 
 

@@ -1,0 +1,5 @@
+"""``python -m vllm_diag`` is the command ``vllm-diag``."""
+
+from vllm_diag.cli import main
+
+main()
