@@ -172,6 +172,8 @@ _LAYERS = re.compile(
         (?:(?P<date>\d\d-\d\d\s\d\d:\d\d(?::\d\d)?(?:[.,]\d{{1,6}})?)\s*)?
         \[?(?P<file>[\w./-]{{1,200}}\.(?:py|cc|cpp|rs):\s?\d{{1,6}})\]\s?)
   | (?P<bare>(?P<level2>{_LEVELS})(?::\s{{1,12}}|:[\w.]{{1,120}}:|\s+\d\d-\d\d\s\d\d:\d\d(?::\d\d)?\s+|\s+(?=[A-Z\#(\[])))
+  | (?P<stamp>\[(?P<stamped>\d\d-\d\d\s\d\d:\d\d:\d\d)\]\s)
+  | (?P<kernelname>kernel:\s)
   | (?P<filetag>\[(?P<file2>[\w./-]{{1,120}}\.py:\d{{1,6}})\]\s?)
   | (?P<rankline>\[(?:rank|default)(?P<rank2>\d{{1,6}})\]:(?:\[rank\d{{1,6}}\]:)?\s?|\[\d+,(?P<rank3>\d{{1,6}})\]<std(?:err|out)>:\s?)
   | (?P<iso>[\[(]?(?P<isotime>{_ISO})[\])]?(?::|,)?(?:\s+(?:stdout|stderr)\s+[FP])?(?:\s+|$){_TAG})
@@ -186,7 +188,7 @@ _LAYERS = re.compile(
     """,
     re.VERBOSE,
 )
-_HEADS = frozenset({"header", "bare", "kernel", "ctime", "filetag"})
+_HEADS = frozenset({"header", "bare", "kernel", "ctime", "filetag", "stamp"})
 _OUTER = frozenset({"iso", "syslog", "compose", "quoted", "rankline"})
 _MAX_LAYERS = 10
 
@@ -205,7 +207,14 @@ def strip_envelope(line: Line) -> Line:
         head = head or kind in _HEADS
         level = found["level"] or found["level2"] or level
         emitter = found["file"] or found["file2"] or emitter
-        stamp = found["date"] or found["isotime"] or found["logtime"] or found["ktime"] or found["ktime2"]
+        stamp = (
+            found["date"]
+            or found["stamped"]
+            or found["isotime"]
+            or found["logtime"]
+            or found["ktime"]
+            or found["ktime2"]
+        )
         time = stamp or time
         process = _process(found, process)
     if at == 0:
@@ -234,7 +243,7 @@ def _process(found: re.Match[str], before: Process) -> Process:
     if ident:
         pid = found["identpid"] or found["logpid"]
         return replace(before, name=ident, pid=int(pid) if pid else before.pid)
-    if found["kernel"] or found["ctime"]:
+    if found["kernel"] or found["ctime"] or found["kernelname"]:
         return replace(before, name="kernel")
     return before
 
@@ -273,7 +282,9 @@ def _from_json(line: Line) -> list[Line] | None:
     head = level is not None
     level = level or line.level
     return [
-        replace(line, text=clean(text), shown=clean(text), time=time, level=level, process=process, head=head and i == 0)
+        replace(
+            line, text=clean(text), shown=clean(text), time=time, level=level, process=process, head=head and i == 0
+        )
         for i, text in enumerate(texts)
         if text or i == 0
     ]
@@ -370,7 +381,9 @@ def _together(waiting: list[tuple[int, str]], text: str) -> str | None:
     found = _HEADER.match(before + _squeezed(text))
     if not found or found.end() <= len(before):
         return None
-    processes = [_NAME_AND_RANK.sub("(VllmWorker ", part.replace("pid=", " pid=")) for part in found.captures("process")]
+    processes = [
+        _NAME_AND_RANK.sub("(VllmWorker ", part.replace("pid=", " pid=")) for part in found.captures("process")
+    ]
     named = [found[name] for name in ("level", "date", "time", "file") if found[name]]
     rest = clean(text)[_position(clean(text), found.end() - len(before)) :]
     return outer + " ".join([*processes, *named]) + " " + rest.lstrip()

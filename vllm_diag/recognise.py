@@ -78,7 +78,12 @@ def _index() -> _Index:
                 for key in wording.keys:
                     by_start.setdefault(key, []).append(candidate)
     lengths = tuple(sorted({len(key) for key in by_start}, reverse=True))
-    return _Index({k: tuple(v) for k, v in by_start.items()}, lengths, tuple(by_anchor), AhoCorasick([anchor for anchor, _ in by_anchor]))
+    return _Index(
+        {k: tuple(v) for k, v in by_start.items()},
+        lengths,
+        tuple(by_anchor),
+        AhoCorasick([anchor for anchor, _ in by_anchor]),
+    )
 
 
 def _required(message: Message) -> frozenset[str]:
@@ -177,6 +182,8 @@ def _events_of(record: Record, order: int) -> Iterator[Event]:
             covered = hit.end
             order += 1
             yield event
+    if not hits:
+        yield from _unknown_exception(record, text, order)
 
 
 def _hits(text: _Text) -> Iterator[_Hit]:
@@ -366,6 +373,37 @@ def _event(record: Record, text: _Text, hit: _Hit, order: int) -> Event | None:
         return message.event(code=message.code, at=place, **{k: v for k, v in values.items() if k in names})
     except TypeError:
         return None
+
+
+# Exceptions that only report that somebody else has failed, or that the server is stopping.
+_MESSENGERS = regex.compile(
+    r"EngineDead|AsyncEngineDead|CancelledError|KeyboardInterrupt|SystemExit|BrokenPipe|ConnectionReset"
+)
+
+
+def _unknown_exception(record: Record, text: _Text, order: int) -> Iterator[Event]:
+    """Yield the exception that a traceback ends in when no message of the catalogue matches it."""
+    for number, line in enumerate(record.lines):
+        if line.level in ("INFO", "WARNING", "DEBUG") or not record.frames[number]:
+            continue
+        found = _EXCEPTION.match(text.joined, text.edges[number], text.edges[number + 1])
+        name = found[0].rstrip(":") if found else ""
+        if not found or not name.endswith(("Error", "Exception")) or _MESSENGERS.search(name):
+            continue
+        told = text.joined[found.end() : text.edges[number + 1]]
+        if told in ("", "cancelled"):
+            continue
+        place = Place(
+            evidence=Evidence(line.source, line.number, quote(line.shown)),
+            order=order,
+            time=line.time,
+            process=line.process,
+            level=line.level,
+            exception=name,
+            frames=record.frames[number],
+        )
+        yield Landmark(code="exception", at=place, facts=(("exception", name.rsplit(".", 1)[-1]),))
+        return
 
 
 def _offset_in(shown: str, text: _Text, hit: _Hit, number: int) -> int:

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from vllm_diag.framing import Line, Process
+from vllm_diag.framing import NOBODY, Line, Process
 
 # Bounds that keep memory constant; no known message comes near them.
 _MAX_LINES, _MAX_TEXT = 120, 2**19
@@ -58,11 +58,13 @@ def _continues(head: Line, line: Line) -> bool:
     if line.source != head.source:
         return False
     if not line.head:
-        return line.process == head.process or line.process == Process()
+        return line.process == head.process or line.process == NOBODY
     same_place = (line.level, line.time, line.emitter) == (head.level, head.time, head.emitter)
     return same_place and line.emitter is not None and line.process == head.process
 
 
+# Source lines of a traceback that name what is done where the frames around them are missing.
+_SOURCE_LINE = re.compile(r"^\s{2,}.*?\b(capture_end|capture_begin|cuda\.graph|profile_run|load_weights|load_model)\(")
 _FRAME = re.compile(r'File "([^"\n]{1,300})", line \d{1,7}, in ([\w<>.]{1,120})')
 
 
@@ -71,10 +73,14 @@ class _Stacks:
 
     def __init__(self) -> None:
         self._open: OrderedDict[Process, list[str]] = OrderedDict()
+        self._latest: list[str] | None = None
 
     def after(self, line: Line) -> tuple[str, ...]:
         text = line.text
         stack = self._open.get(line.process)
+        if stack is None and line.process == NOBODY:
+            # The last line of a traceback that lost its prefix belongs to what was just printed.
+            stack = self._latest
         if "Traceback (most recent call last)" in text:
             stack = self._open[line.process] = []
             self._open.move_to_end(line.process)
@@ -86,4 +92,7 @@ class _Stacks:
             for path, function in _FRAME.findall(text):
                 stack.append(f"{path.rsplit('/', 1)[-1]}:{function}")
             del stack[:-_MAX_FRAMES]
+            self._latest = stack
+        elif stack is not None and (source := _SOURCE_LINE.match(text)):
+            stack.append(f"source:{source[1].replace('.', '_')}")
         return tuple(stack) if stack else ()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from vllm_diag.causes import Case, in_gib
 from vllm_diag.events import CgroupUse, Event, OomKill, OomSummary
 from vllm_diag.quantities import Amount
+from vllm_diag.runs import HOST_CODES
 
 # Proof of a kill at a limit of the container, unit or job, without the kernel's own line.
 LIMIT_STATEMENTS = ("container-oom-killed", "slurm-oom-kill")
@@ -18,6 +20,20 @@ FOLLOWS = (
     "worker-failed", "worker-died", "engine-died", "engine-dead", "killed", "killed-command", "exited-137",
     "unit-killed", "unit-restart", "utility-call-failed",
 )  # fmt: skip
+
+# Names under which the kernel knows the processes of a server, cut to 15 characters.
+_OURS = re.compile(r"vllm|python|pt_|ray|uvicorn|gunicorn|engine|worker|nccl|cuda|triton|tini|bash|sh$", re.IGNORECASE)
+
+
+def others_only(case: Case) -> bool:
+    """Whether the kernel killed only programs that are none of the server's, which speaks itself.
+
+    A kernel log given beside a server's holds the kills of the whole machine.
+    """
+    kills = case.run.of(OomKill)
+    if not kills or case.run.has(*LIMIT_STATEMENTS, *MACHINE_STATEMENTS) or case.run.counts.keys() <= HOST_CODES:
+        return False
+    return not any(_OURS.match(kill.comm or "python") for kill in kills)
 
 
 def at_a_limit(case: Case) -> bool:
@@ -37,6 +53,8 @@ def at_a_limit(case: Case) -> bool:
 def evidence_of(case: Case) -> list[Event]:
     """Return the events that prove a kill, the strongest first."""
     run = case.run
+    if others_only(case):
+        return []
     kills: list[Event] = [*run.of(OomKill)]
     return [
         *kills,

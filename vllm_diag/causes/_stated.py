@@ -6,6 +6,7 @@ of processes that die, other ranks that wait for the dead one, a compiler's advi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -37,6 +38,12 @@ MEMORY = (
 def fact(event: Event, name: str) -> Any:
     """Return a figure of a message, or None."""
     return event.get(name) if isinstance(event, Landmark) else getattr(event, name, None)
+
+
+def printed(event: Event, pattern: str) -> str | None:
+    """Return what ``pattern`` captures in the quoted line, with the blanks the message has."""
+    found = re.search(pattern, event.at.evidence.text)
+    return found[1] if found else None
 
 
 def loud(events: Iterable[Event]) -> list[Event]:

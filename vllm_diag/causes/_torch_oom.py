@@ -86,11 +86,22 @@ def _judge(case: Case, event: Event) -> Refusal:
         return Refusal(event, "weights-do-not-fit", "confirmed")
     own, foreign = own_memory(event), foreign_memory(event)
     phase, verdict = _phase(case, event)
+    if phase == "kv-allocation-oom" and _pinning(event):
+        return Refusal(event, "pinned-memory-failed", "likely")
     if contradicts_free(event) and not (verdict == "confirmed" and phase == "kv-allocation-oom"):
         return Refusal(event, "oom-contradicts-free-memory", "confirmed", own, foreign)
     if _held_by_others(event, foreign):
         return Refusal(event, "gpu-memory-held-by-others", "likely", own, foreign)
     return Refusal(event, phase, verdict, own, foreign)
+
+
+def _pinning(event: TorchOom) -> bool:
+    """Whether V0's cache engine failed below PyTorch's device allocator.
+
+    The blocks on the device come from that allocator, which prints figures; those of the
+    swap space are page-locked host memory.
+    """
+    return event.code == "device-out-of-memory" and any(f.startswith("cache_engine.py:") for f in event.at.frames)
 
 
 def contradicts_free(event: TorchOom) -> bool:

@@ -28,16 +28,24 @@ def _while_loading(event: Event) -> bool:
     return any(_LOADING.search(frame) for frame in event.at.frames)
 
 
+def _in_transformers(event: Event) -> bool:
+    return any(frame.startswith("configuration_auto.py:") for frame in event.at.frames[-3:])
+
+
 def _mismatch(case: Case, cause: Cause) -> Finding | None:
     run = case.run
     stated = loud(run.coded("weights-do-not-match"))
-    keys = [event for event in loud(run.coded("missing-key")) if _while_loading(event)]
+    unclear = loud(run.coded("missing-key", "shapes-differ", "bare-assertion"))
+    keys = [event for event in unclear if _while_loading(event) and not _in_transformers(event)]
     if not stated and not keys:
         return None
     facts = {k: v for k, v in gathered([*stated, *keys]).items() if k in ("name", "key", "model")}
     name = facts.get("name") or facts.get("key")
     summary = f"The checkpoint and the model class do not agree about {name}." if name else cause.summary
-    return cause.finding(*stated[:3], *keys[:2], facts=facts, summary=summary)
+    certain = bool(stated) or any(event.code == "missing-key" for event in keys)
+    return cause.finding(
+        *stated[:3], *keys[:2], verdict="confirmed" if certain else "likely", facts=facts, summary=summary
+    )
 
 
 def _architecture(case: Case, cause: Cause) -> Finding | None:

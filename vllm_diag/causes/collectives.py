@@ -47,14 +47,10 @@ def _nccl(case: Case, cause: Cause) -> Finding | None:
 
 
 def _custom_allreduce(case: Case, cause: Cause) -> Finding | None:
-    events = [e for e in case.run.coded("custom-allreduce-error") if fact(e, "error").replace(" ", "") not in _faults()]
+    events = [e for e in case.run.coded("custom-allreduce-error") if fact(e, "error") not in FAULTS]
     if not events:
         return None
     return cause.finding(*events[:4], facts=gathered(events))
-
-
-def _faults() -> frozenset[str]:
-    return frozenset(text.replace(" ", "") for text in FAULTS)
 
 
 def _rendezvous(case: Case, cause: Cause) -> Finding | None:
@@ -63,8 +59,10 @@ def _rendezvous(case: Case, cause: Cause) -> Finding | None:
     events += [e for e in loud(run.coded("collective-timeout")) if not serving_at(case, e)]
     if not events or run.has(*MEMORY):
         return None
-    kept = ("seconds", "host", "port", "joined", "clients", "operation", "sequence", "timeout_ms", "ran_ms")
+    kept = ("seconds", "period", "host", "port", "joined", "clients", "operation", "sequence", "timeout_ms", "ran_ms")
     facts = {k: v for k, v in gathered(events).items() if k in kept}
+    if "period" in facts:
+        facts["seconds"] = facts.pop("period")
     summary = cause.summary
     if "host" in facts and "port" in facts:
         summary = "A rank could not reach {host}, port {port}, where the ranks meet."

@@ -18,8 +18,18 @@ kernel or a smaller tile helps, no memory flag does.
 """
 
 from vllm_diag.causes import Case, Cause, Finding
-from vllm_diag.causes._stated import EXPLAINS, cuda_errors, from_loud, gathered, loud
+from vllm_diag.causes._stated import EXPLAINS, cuda_errors, gathered, loud, printed
 from vllm_diag.messages.gpu_runtime import TOO_LARGE
+
+
+def _dtype(case: Case, cause: Cause) -> Finding | None:
+    events = loud(case.run.coded("dtype-refused"))
+    if not events:
+        return None
+    facts = gathered(events)
+    facts["gpu"] = printed(events[0], r"Your (.{2,80}?) GPU")
+    summary = cause.summary if "capability" in facts else "bfloat16 needs a GPU of a newer generation."
+    return cause.finding(*events[:3], facts=facts, summary=summary)
 
 
 def _quantization(case: Case, cause: Cause) -> Finding | None:
@@ -40,6 +50,7 @@ def _attention(case: Case, cause: Cause) -> Finding | None:
     if not events:
         return None
     facts = gathered(events)
+    facts["reason"] = printed(events[0], r"Reason: \['([^'\]]+)")
     summary = cause.summary
     if "backend" in facts:
         summary = "The attention backend {backend} does not work with this model or GPU."
@@ -73,7 +84,7 @@ CAUSES = (
         term="none",
         title="The GPU has no bfloat16",
         summary="bfloat16 needs compute capability {required_capability}, and the GPU has {capability}.",
-        judge=from_loud("dtype-refused"),
+        judge=_dtype,
         explains=(*EXPLAINS, "invalid-config"),
     ),
     Cause(

@@ -27,10 +27,10 @@ def judge(case: Case, cause: Cause) -> Finding | None:
     if run.has("exception") or run.has("bus-error", "bus-error-bare", "shm-bus-error-hint"):
         return None
     signs = _signs(run)
-    if not signs:
+    killed = any(isinstance(e, ProcessDied) and e.exit_code in (-9, 137) for e in signs)
+    if not signs or (_engine_spoke(run) and not killed):
         return None
     last = _last_word(run)
-    killed = any(isinstance(e, ProcessDied) and e.exit_code == -9 for e in signs)
     doing = f" while {_DOING[last.code]}" if last and last.code in _DOING else ""
     when = last.at.time if last else run.last_time
     pid = _pid_of_engine(run)
@@ -50,6 +50,11 @@ def judge(case: Case, cause: Cause) -> Finding | None:
             "exit code and limits of the container, if there is one",
         ],
     )
+
+
+def _engine_spoke(run: Run) -> bool:
+    """Whether the engine itself reported the exception that ended it, and no worker is in question."""
+    return run.has("engine-core-failed") and not run.has("worker-failed", "worker-died")
 
 
 def _pid_of_engine(run: Run) -> int | None:
@@ -104,5 +109,13 @@ CAUSE = Cause(
     title="A process disappeared without an error",
     summary="A process of the server disappeared without an error of its own.",
     judge=judge,
-    explains=(*CASCADE, "root-cause-not-in-log", "unit-restart", "killed", "exited-137"),
+    explains=(
+        *CASCADE,
+        "root-cause-not-in-log",
+        "unit-restart",
+        "unit-killed",
+        "killed",
+        "killed-command",
+        "exited-137",
+    ),
 )

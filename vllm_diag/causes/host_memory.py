@@ -7,8 +7,8 @@ memory and WSL lower what can be had. `mmap-count-limit`: the number of memory m
 limited (`vm.max_map_count`), not memory.
 """
 
-from vllm_diag.causes import Case, Cause, Finding, from_messages, in_gib
-from vllm_diag.causes._torch_oom import CASCADE
+from vllm_diag.causes import Case, Cause, Finding, in_gib, plain_facts
+from vllm_diag.causes._torch_oom import CASCADE, first
 from vllm_diag.events import HostAllocationFailed
 from vllm_diag.quantities import MIB
 
@@ -45,6 +45,23 @@ def _maps(case: Case, cause: Cause) -> Finding | None:
     )
 
 
+def _pinned(case: Case, cause: Cause) -> Finding | None:
+    # From 0.20 on a region that cannot be pinned is used as it is, and a warning says so.
+    stated = [e for e in case.run.coded("pinned-memory-failed") if e.at.level not in ("WARNING", "INFO", "DEBUG")]
+    if stated:
+        return cause.finding(*stated[:4], facts=plain_facts(stated[0]))
+    refusal = first(case, cause.code)
+    if refusal is None:
+        return None
+    return cause.finding(
+        refusal.event,
+        verdict=refusal.verdict,
+        facts={"swap_space_gib": case.run.settings.get("swap_space")},
+        summary="Page-locked host memory was refused while the CPU swap space was allocated; the text calls it CUDA's.",
+        missing=["ulimit -l and free -g; on WSL the limit of its virtual machine"],
+    )
+
+
 CAUSES = (
     Cause(
         code="host-allocation-failed",
@@ -67,7 +84,7 @@ CAUSES = (
         term="host_ram",
         title="Page-locked host memory was refused",
         summary="Page-locked host memory was refused.",
-        judge=from_messages("pinned-memory-failed"),
+        judge=_pinned,
         explains=(*CASCADE, "root-cause-not-in-log"),
     ),
 )

@@ -36,7 +36,9 @@ def _unauthorized(case: Case, cause: Cause) -> Finding | None:
     if not events:
         return None
     facts = {k: v for k, v in gathered(events).items() if k in ("status", "model")}
-    open_question = not gated and all(fact(e, "what") in (None, *_MISSING_REPOSITORY) for e in refused)
+    # The hub says this to everybody who asks for a name that is not there.
+    certain = [e for e in gated if "Invalid username or password" not in e.at.evidence.text]
+    open_question = not certain and all(fact(e, "what") in (None, *_MISSING_REPOSITORY) for e in refused)
     open_question = open_question and all(fact(e, "status") == 401 for e in refused)
     missing = ["whether the name is right and the token reads it: hf auth whoami, and the model's page"]
     return cause.finding(

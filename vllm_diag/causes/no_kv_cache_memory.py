@@ -8,8 +8,8 @@ check is the share asked for, then a smaller format of the weights or more devic
 To verify: the next start prints `Available KV cache memory` above zero.
 """
 
-from vllm_diag.causes import Case, Cause, Finding, RuledOut, in_gib
-from vllm_diag.events import CpuMemoryShort, KvCacheAvailable, NoKvMemory
+from vllm_diag.causes import Case, Cause, Finding, RuledOut, in_gib, plain_facts
+from vllm_diag.events import CpuMemoryShort, Event, KvCacheAvailable, NoKvMemory
 from vllm_diag.ledger import Budget
 
 
@@ -19,11 +19,16 @@ def judge(case: Case, cause: Cause) -> Finding | None:
     overspent = [e for e in case.run.of(CpuMemoryShort) if share_overspent(e)]
     if overspent:
         return _cpu_share(case, cause, overspent)
+    reserved = case.run.coded("frontend-reservation")
+    if reserved:
+        return _reserved(case, cause, reserved)
     if case.run.device == "cpu" or not (refused or negative):
         return None
     budget = case.ledger.main
     term, why = _culprit(budget)
     available = negative[0].available if negative else None
+    if available is None and budget.kv_cache and budget.kv_cache.amount.high <= 0:
+        available = budget.kv_cache.amount
     summary = cause.summary
     if available is not None:
         summary = "The budget is overspent: {available} would be left for the KV cache."
@@ -72,22 +77,60 @@ def _cpu_share(case: Case, cause: Cause, events: list[CpuMemoryShort]) -> Findin
     )
 
 
+def _reserved(case: Case, cause: Cause, events: list[Event]) -> Finding:
+    figures = plain_facts(events[0])
+    return cause.finding(
+        *events[:3],
+        term="gpu_budget",
+        facts={**figures, "utilization": case.ledger.main.utilization},
+        summary="{reserved_gib:.2f} GiB are set aside for decoding media in the API server, and only"
+        " {available_gib:.2f} GiB were left for the KV cache.",
+    )
+
+
 def _culprit(budget: Budget) -> tuple[str, str]:
     """Return the term that ate the share, and how that is known."""
     requested = budget.requested
     if requested and budget.requested and requested.origin != "assumed":
         share = requested.amount.bytes
+        if _share_is_small(budget):
+            return "gpu_budget", "the share asked for is below half of the device, and what it has to hold fits on it"
         if budget.weights and budget.weights.amount.bytes >= 0.75 * share:
             return "weights", "weights take three quarters or more of the share"
         if budget.activations and budget.activations.amount.bytes >= 0.4 * share:
             return "activations", "the activation peak takes 40 % or more of the share"
-        if budget.utilization is not None and budget.utilization < 0.5:
-            return "gpu_budget", "the share asked for is below half of the device"
         if budget.weights:
             return "weights", "weights are the largest term known"
-    if budget.weights and budget.kv_cache and budget.kv_cache.amount.bytes < -2 * budget.weights.amount.bytes:
-        return "activations", "more is overspent than the weights could explain"
+    if _overspent_beyond_weights(budget):
+        return (
+            "activations",
+            "so much is overspent that more than the weights is taken beside them",
+        )
     return "weights", "assumed: weights are the usual reason, the log does not print the budget"
+
+
+def _share_is_small(budget: Budget) -> bool:
+    """Whether less than half of the device was asked for and nine tenths of it would do."""
+    if budget.utilization is None or budget.utilization >= 0.5 or not (budget.total and budget.weights):
+        return False
+    parts = (budget.weights, budget.activations, budget.non_torch, budget.cuda_graphs)
+    return sum(part.amount.bytes for part in parts if part) < 0.9 * budget.total.amount.bytes
+
+
+def _overspent_beyond_weights(budget: Budget) -> bool:
+    """Whether weights are the smaller part of what was taken.
+
+    The profile run fitted on the device, so what was taken is at most its capacity, and the
+    share can be overspent by (1 - utilization) of it at most: that bounds the capacity from
+    below, and with it what was taken beside the weights.
+    """
+    if not (budget.weights and budget.kv_cache and budget.utilization) or budget.utilization >= 1:
+        return False
+    over = -budget.kv_cache.amount.bytes
+    graphs = budget.cuda_graphs.amount.bytes if budget.cuda_graphs else 0
+    least = (over - graphs) / (1 - budget.utilization)
+    taken = least * budget.utilization + over
+    return over > 0 and taken - budget.weights.amount.bytes > budget.weights.amount.bytes
 
 
 CAUSE = Cause(

@@ -48,14 +48,29 @@ def _refused(case: Case, above: bool | None = None) -> list[Event]:
     return [e for e in events if fact(e, "package") == "transformers" and _is_above(e) is above]
 
 
+def _of_transformers(event: Event) -> bool:
+    return str(fact(event, "module")).startswith("transformers.")
+
+
+def _unknown_types(case: Case) -> list[Event]:
+    """Return lookups of a model type in transformers' own table that failed."""
+    events = loud(case.run.coded("missing-key"))
+    return [e for e in events if any(f.startswith("configuration_auto.py:") for f in e.at.frames[-3:])]
+
+
 def _too_old(case: Case, cause: Cause) -> Finding | None:
-    stated = [*loud(case.run.coded("model-type-unknown")), *_refused(case, above=False)]
+    stated = [*loud(case.run.coded("model-type-unknown")), *_refused(case, above=False), *_unknown_types(case)]
     imports = [e for e in _imports(case) if fact(e, "name") not in _DROPPED]
+    imports += [e for e in loud(case.run.coded("module-missing")) if _of_transformers(e)]
     if not stated and not imports:
         return None
     facts = {
-        k: v for k, v in gathered([*stated, *imports]).items() if k in ("model_type", "class", "name", "installed")
+        k: v
+        for k, v in gathered([*stated, *imports]).items()
+        if k in ("model_type", "class", "name", "installed", "key")
     }
+    if "key" in facts:
+        facts["model_type"] = facts.pop("key")
     summary = "The installed transformers does not know the model type {model_type}." if "model_type" in facts else None
     return cause.finding(
         *stated[:3], *imports[:2], verdict="confirmed" if stated else "likely", facts=facts, summary=summary
@@ -77,7 +92,7 @@ def _too_new(case: Case, cause: Cause) -> Finding | None:
 def _missing(case: Case, cause: Cause) -> Finding | None:
     run = case.run
     stated = [*loud(run.coded("package-missing")), *_refused(case)]
-    modules = [] if run.ready else loud(run.coded("module-missing"))
+    modules = [] if run.ready else [e for e in loud(run.coded("module-missing")) if not _of_transformers(e)]
     events = [*stated, *modules]
     if not events:
         return None

@@ -56,15 +56,20 @@ def _kept_coming(case: Case, waits: list[Event]) -> bool:
 
 def _slow_start(case: Case, cause: Cause) -> Finding | None:
     run = case.run
-    events = loud(run.coded("engine-start-timeout", "frontend-timeout"))
+    events = loud(run.coded("engine-start-timeout", "frontend-timeout", "probe-restart"))
     if not events or run.has(*MEMORY):
         return None
     return cause.finding(
         *events[:3],
         verdict="likely",
         facts=gathered(events),
+        summary="Kubernetes restarts the container: its {probe} probe failed." if _probed(events) else cause.summary,
         missing=["the output of the engine processes: what they were doing, or what they failed of"],
     )
+
+
+def _probed(events: list[Event]) -> bool:
+    return all(event.code == "probe-restart" for event in events)
 
 
 CAUSES = (

@@ -29,19 +29,21 @@ def _toolchain(case: Case, cause: Cause) -> Finding | None:
         return None
     facts = gathered([*named, *failed])
     option = fact(named[0], "option") if named else None
-    facts.pop("arguments", None)
+    facts = {k: v for k, v in facts.items() if k not in ("arguments", "path", "errno")}
+    if named and "[Errno" in named[0].at.evidence.text:
+        facts["errno"] = fact(named[0], "errno")
     facts["exit_status"] = gathered(failed).get("exit_status")
     if run.has("compiler-missing") and "tool" not in facts:
         text = run.coded("compiler-missing")[0].at.evidence.text
         facts["tool"] = (
-            "C compiler" if "C compiler" in text else "nvcc" if "nvcc" in text or "CUDA_HOME" in text else None
+            "a C compiler" if "C compiler" in text else "nvcc" if "nvcc" in text or "CUDA_HOME" in text else None
         )
     if "FlashInfer" in str([e.at.evidence.text for e in [*named, *failed]]) or _in_flashinfer([*named, *failed]):
         facts["caller"] = "flashinfer"
     first = named[0].code if named else "compiler-failed"
     summary = _SUMMARY[first]
     if first == "compiler-missing" and facts.get("tool"):
-        summary = "{tool} is needed to compile a kernel, and it is not installed."
+        summary = "To compile a kernel {tool} is needed, and it is not installed."
     elif first == "cuda-compiler-too-old" and facts.get("arch"):
         summary = "The CUDA compiler does not know the architecture {arch}: it is older than the GPU."
     elif first == "cuda-compiler-too-old" and option:

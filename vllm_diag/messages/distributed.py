@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from vllm_diag.messages import Message
 from vllm_diag.messages._readers import path, phrases
+from vllm_diag.messages.gpu_runtime import cuda_text
 from vllm_diag.quantities import Reader, count, words
 
 _nccl = phrases(
@@ -22,6 +23,13 @@ _nccl = phrases(
     "timeout",
 )
 _host = Reader("host", r"[\w.:\[\]-]{1,120}?", str, ("10.0.0.11", "127.0.0.1"))
+
+
+def _in_seconds(text: str) -> float:
+    return float(text[:-2]) / 1000 if text.endswith("ms") else float(text[:-1])
+
+
+_period = Reader("period", r"\d{1,12}(?:\.\d{1,6})?m?s", _in_seconds, ("600000ms", "60s"))
 _seconds = Reader("seconds", r"\d{1,9}(?:\.\d{1,6})?", float, ("60", "600"))
 _hex = Reader("hex", r"[0-9a-fA-FxX]{1,20}", str, ("41000",))
 
@@ -131,13 +139,13 @@ MESSAGES = (
         emitter="torch.distributed, Gloo",
         anywhere=True,
         fatal=True,
-        reads={"seconds": _seconds, "host": _host, "port": count, "joined": count, "clients": count, "keys": words},
+        reads={"seconds": _seconds, "period": _period, "host": _host, "port": count, "joined": count, "clients": count},
         wordings=(
-            "The client socket has timed out after {seconds}⟨ms|s⟩ while trying to connect to ({host}, {port})",
+            "The client socket has timed out after {period} while trying to connect to ({host}, {port})",
             "The client socket has failed to connect to any network address of ({host}, {port})",
             "Timed out after {seconds} seconds waiting for clients. {joined}/{clients} clients joined",
             "Gloo connectFullMesh failed with",
-            "wait timeout after {seconds}ms, keys:",
+            "wait timeout after {period}, keys:",
         ),
         samples=(
             "The client socket has timed out after 600000ms while trying to connect to (10.0.0.11, 29500).",
@@ -180,7 +188,7 @@ MESSAGES = (
                 ("/workspace/csrc/custom_all_reduce.cuh",),
             ),
             "line": count,
-            "error": Reader("error", r"[^']{1,120}", str, ("invalid argument",)),
+            "error": cuda_text,
         },
         wordings=("Failed: ⟦Cuda error ⟧{file}:{line} '{error}'",),
         samples=(
@@ -198,6 +206,19 @@ MESSAGES = (
         wordings=("⟨MQLLMEngine|RPCServer⟩ didn't reply within {milliseconds}⟦ ⟧ms",),
         samples=("MQLLMEngine didn't reply within 10000ms", "RPCServer didn't reply within 5000 ms"),
         means="The engine process did not answer the front end in time.",
+    ),
+    Message(
+        code="probe-restart",
+        emitter="kubelet",
+        fatal=True,
+        anywhere=True,
+        reads={
+            "container": Reader("container", r"[\w.-]{1,120}?", str, ("vllm",)),
+            "probe": phrases("probe", "startup", "liveness"),
+        },
+        wordings=("Container {container} failed {probe} probe, will be restarted",),
+        samples=("Container vllm failed startup probe, will be restarted",),
+        means="Kubernetes restarts the container because it did not answer in time.",
     ),
     # --- Ray ----------------------------------------------------------------------------------
     Message(
@@ -222,6 +243,7 @@ MESSAGES = (
             "The number of required {device}s exceeds the total number of available {device}s in the ⟨placement group|cluster⟩"
             "⟦.⟧¦ Required number of devices: {world_size}. Total number of devices: {gpus}",
             "No available node types can fulfill resource request",
+            "Ray does not allocate any GPUs on the driver node",
         ),
         samples=(
             "Cannot provide a placement group requiring 16 GPUs (placement_group_specs=[{'GPU': 1.0}]) within 1800"
@@ -233,6 +255,7 @@ MESSAGES = (
             "The number of required GPUs exceeds the total number of available GPUs in the placement group. Required"
             " number of devices: 8. Total number of devices: 4.",
             "No available node types can fulfill resource request {'GPU': 1.0}. Add suitable node types",
+            "Ray does not allocate any GPUs on the driver node. Consider adjusting the Ray placement group",
         ),
         means="The Ray cluster has fewer GPUs to give than ranks were asked for.",
     ),

@@ -179,7 +179,7 @@ MESSAGES = (
         },
         wordings=(
             "{prog}: error: argument {flag}: ⟨invalid choice: ⟦'⟧{value}⟦'⟧ (choose from|invalid {kind} value: '{value}'"
-            "|expected one argument|expected at least one argument|not allowed with argument|Invalid⟩",
+            "|expected one argument|expected at least one argument|not allowed with argument|Invalid|invalid|Value⟩",
             "{prog}: error: the following arguments are required: ",
         ),
         samples=(
@@ -220,6 +220,9 @@ MESSAGES = (
             "slots": count,
             "quantization": _quant,
             "offload": number,
+            "parser": _quant,
+            "flag": _flag,
+            "dtype": Reader("dtype", r"torch\.\w{3,20}?(?=isnot)", str, ("torch.bfloat16",)),
         },
         wordings=(
             "GPU memory utilization must be less than 1.0. Got {gpu_memory_utilization}",
@@ -232,6 +235,10 @@ MESSAGES = (
             "CPU offload space must be non-negative, but got {offload}",
             "Sleep mode is ⟨not supported on current platform|only supported on CUDA devices⟩",
             "Model Runner V2 requires Triton.",
+            "⟦'⟧invalid ⟨tool call|reasoning⟩ parser: {parser} (chose from",
+            "⟨Error: |⟩⟦`⟧--enable-auto-tool-choice⟦`⟧ requires ⟦`⟧--tool-call-parser",
+            "VLLM_USE_V1=1 is not supported with {flag}.",
+            "{dtype} is not supported for quantization method {quantization}. Supported dtypes:",
         ),
         samples=(
             "GPU memory utilization must be less than 1.0. Got 1.2.",
@@ -244,6 +251,10 @@ MESSAGES = (
             "CPU offload space must be non-negative, but got -1.0",
             "Sleep mode is not supported on current platform.",
             "Model Runner V2 requires Triton.",
+            "invalid tool call parser: hermess (chose from { hermes,mistral })",
+            "Error: --enable-auto-tool-choice requires --tool-call-parser",
+            "VLLM_USE_V1=1 is not supported with --kv-cache-dtype.",
+            "torch.bfloat16 is not supported for quantization method awq. Supported dtypes: [torch.float16]",
         ),
         means="Two settings contradict each other, or one is out of its range.",
     ),
@@ -255,11 +266,12 @@ MESSAGES = (
         wordings=(
             "[Errno {errno}] error while attempting to bind on address ('{host}', {port}⟦, 0, 0⟧): ⟦[errno {errno}] ⟧address"
             " already in use",
-            "[Errno {errno}] Address already in use",
+            "⟦OSError: ⟧[Errno {errno}] Address already in use",
             "Address already in use (addr='{address}')",
         ),
         samples=(
             "[Errno 98] error while attempting to bind on address ('0.0.0.0', 8080): address already in use",
+            "OSError: [Errno 98] Address already in use",
             "[Errno 98] Address already in use",
             "Address already in use (addr='tcp://127.0.0.1:5557')",
         ),

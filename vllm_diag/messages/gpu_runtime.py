@@ -64,7 +64,7 @@ OTHER = (
     "operation failed due to a previous error during capture",
 )
 
-_error = phrases(
+cuda_text = phrases(
     "error",
     *FAULTS, *BROKEN, *NO_CODE, *DRIVER, *FABRIC, *NOT_VISIBLE, *ORDINAL, *FORKED, *TOO_LARGE, *OTHER,
 )  # fmt: skip
@@ -82,7 +82,7 @@ MESSAGES = (
         seen="CUDA 10 - 13",
         anywhere=True,
         fatal=True,
-        reads={"api": _api, "error": _error, "number": count, "place": path},
+        reads={"api": _api, "error": cuda_text, "number": count, "place": path},
         wordings=(
             "{api}⟦ driver⟧ error: {error}",
             "CUDA error ({place}): {error}",
@@ -106,7 +106,7 @@ MESSAGES = (
         code="cuda-init-error",
         emitter="PyTorch",
         anywhere=True,
-        reads={"number": count, "error": _error},
+        reads={"number": count, "error": cuda_text},
         wordings=(
             "Unexpected error from ⟨cuda|hip⟩GetDeviceCount()¦. Did you run some cuda functions before calling"
             " NumCudaDevices() that might have already set an error? Error {number}: {error}",
@@ -122,7 +122,7 @@ MESSAGES = (
         code="cuda-error-number",
         emitter="PyTorch",
         fatal=True,
-        reads={"number": count, "error": _error},
+        reads={"number": count, "error": cuda_text},
         wordings=("Error {number}: {error}",),
         samples=("Error 802: system not yet initialized",),
         means="A CUDA error with its number, without the sentence around it.",
@@ -178,6 +178,7 @@ MESSAGES = (
     Message(
         code="xid",
         emitter="NVIDIA kernel module",
+        anywhere=True,
         seen="drivers 384 - 620",
         reads={
             "bus": _bus,
@@ -185,7 +186,7 @@ MESSAGES = (
             "instance": count,
             "xid": count,
             "pid": count,
-            "comm": _comm,
+            "comm": Reader("comm", r"[^,]{1,64}", str, ("VLLM::EngineCor",)),
             "detail": line_rest,
         },
         wordings=(
@@ -335,6 +336,7 @@ MESSAGES = (
             'could not select device driver "" with capabilities: [[gpu]]',
             "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver",
             "Failed to initialize NVML: Unknown Error",
+            "nvidia-container-cli: initialization error",
         ),
         samples=(
             "No CUDA GPUs are available",
@@ -350,6 +352,7 @@ MESSAGES = (
             "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that the latest"
             " NVIDIA driver is installed and running.",
             "Failed to initialize NVML: Unknown Error",
+            "nvidia-container-cli: initialization error: nvml error: driver not loaded",
         ),
         means="The process sees no GPU.",
     ),
@@ -539,6 +542,7 @@ MESSAGES = (
             "Invalid value '{backend}' for VLLM_ATTENTION_BACKEND",
             "Head size {head_size} is not supported by",
             "FlashAttention only supports Ampere GPUs or newer",
+            "FlashInfer requires GPUs with sm75 or higher",
         ),
         samples=(
             "Selected backend AttentionBackendEnum.FLASH_ATTN is not valid for this configuration. Reason: ['head_size"
@@ -549,6 +553,7 @@ MESSAGES = (
             "Invalid value 'FLASH' for VLLM_ATTENTION_BACKEND. Valid options: ['FLASH_ATTN', 'XFORMERS']",
             "Head size 80 is not supported by FlashInfer. Supported head sizes are: [64, 128, 256].",
             "FlashAttention only supports Ampere GPUs or newer.",
+            "FlashInfer requires GPUs with sm75 or higher",
         ),
         means="The attention backend that was chosen does not work with this model, cache or device.",
     ),

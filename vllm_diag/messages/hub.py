@@ -8,6 +8,9 @@ from vllm_diag.quantities import Reader, count, words
 
 _id = Reader("model", r"[^\s'\"`()]{1,300}?", str, ("org/model-7b", "/models/m"))
 _url = Reader("url", r"https?://[^\s'\"]{1,400}", str, ("https://huggingface.co/api/models/org/m",))
+_file = Reader(
+    "file", r"[\w./-]{1,120}?\.\w{2,12}(?=\.Checkout|found|\.|$|\s)", str, ("config.json", "model.safetensors")
+)
 _type = Reader("type", r"[\w.-]{1,80}", str, ("qwen3_vl", "gemma4"))
 _archs = Reader("architectures", r"\[[^\[\]]{0,400}\]", str, ("['FooForCausalLM']",))
 _arch = Reader("architecture", r"\w{1,80}?", str, ("FooForCausalLM",))
@@ -71,7 +74,7 @@ MESSAGES = (
         code="model-missing",
         emitter="huggingface_hub, transformers, vLLM",
         fatal=True,
-        reads={"model": _id, "url": _url, "file": _id, "files": line_rest, "path": path},
+        reads={"model": _id, "url": _url, "file": _file, "files": line_rest, "path": path},
         wordings=(
             "{model} is not a local folder and is not a valid model identifier listed on",
             "Repo id must be in the form 'repo_name' or 'namespace/repo_name': '{model}'",
@@ -158,9 +161,11 @@ MESSAGES = (
             "tensor": Reader("tensor", r"[\w.]{1,200}", str, ("lm_head.weight",)),
         },
         wordings=(
-            "Error while deserializing header: {reason}",
+            "Error while deserializing header¦: {reason}",
             "PytorchStreamReader failed ⟨reading|finding⟩",
             "invalid load key, '{key}'",
+            "pickle data was truncated",
+            "unexpected EOF, expected {expected} more bytes",
             "Consistency check failed: file should be of size {expected} but has size {found}",
             "It looks like the config file at '{path}' is not a valid JSON file",
             "File does not contain tensor {tensor}",
@@ -170,6 +175,8 @@ MESSAGES = (
             "Error while deserializing header: incomplete metadata, file not fully covered",
             "PytorchStreamReader failed reading zip archive: failed finding central directory",
             "invalid load key, 'v'.",
+            "pickle data was truncated",
+            "unexpected EOF, expected 4194304 more bytes. The file might be corrupted.",
             "Consistency check failed: file should be of size 4976698672 but has size 1073741824",
             "It looks like the config file at '/models/m/config.json' is not a valid JSON file.",
             "File does not contain tensor model.layers.3.mlp.up_proj.weight",
@@ -183,6 +190,30 @@ MESSAGES = (
         wordings=("KeyError: '{key}'",),
         samples=("KeyError: 'layers.0.mlp.experts.w2_weight'",),
         means="A name was looked up that is not there; inside weight loading it is the name of a tensor.",
+    ),
+    Message(
+        code="shapes-differ",
+        emitter="PyTorch, Python",
+        reads={"left": count, "right": count, "dimension": count},
+        wordings=(
+            "The size of tensor a ({left}) must match the size of tensor b ({right}) at non-singleton dimension"
+            " {dimension}",
+            "The expanded size of the tensor ({left}) must match the existing size ({right}) at non-singleton dimension"
+            " {dimension}",
+        ),
+        samples=(
+            "The size of tensor a (4096) must match the size of tensor b (2048) at non-singleton dimension 0",
+            "The expanded size of the tensor (4096) must match the existing size (2048) at non-singleton dimension 1.",
+        ),
+        means="Two tensors have different sizes; inside weight loading one of them is the checkpoint's.",
+    ),
+    Message(
+        code="bare-assertion",
+        emitter="Python",
+        whole_line=True,
+        wordings=("AssertionError",),
+        samples=("AssertionError",),
+        means="An assertion without a text failed; inside a weight loader it compares shapes.",
     ),
     Message(
         code="weights-do-not-match",

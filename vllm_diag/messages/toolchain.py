@@ -10,7 +10,7 @@ _tool = phrases("tool", "nvcc", "ninja", "gcc", "g++", "cc", "c++", "clang", "cl
 _header = Reader("header", r"[\w./+-]{1,120}\.(?:hpp|h|cuh|inc)|cstddef|cstdint|type_traits|limits|string", str,
                  ("Python.h", "stddef.h"))  # fmt: skip
 _arch = Reader("arch", r"(?:sm|compute|gfx)_?\w{2,8}", str, ("sm_121a", "compute_120"))
-_version = Reader("version", r"\d[\w.+-]{0,40}?(?=[.,;'\s]|$)", str, ("4.57.1", "5.0.0"))
+_version = Reader("version", r"\d+(?:\.\d+){0,4}(?:\.?(?:dev|rc|post|a|b)\d+){0,2}", str, ("4.57.1", "5.0.0"))
 
 MESSAGES = (
     Message(
@@ -130,6 +130,13 @@ MESSAGES = (
         fatal=True,
         reads={
             "why": words,
+            "errno": count,
+            "cached": Reader(
+                "cached",
+                r"[^']{0,200}(?:torch_compile_cache|torchinductor_|/\.triton/cache)[^']{0,200}",
+                str,
+                ("/root/.cache/vllm/torch_compile_cache/4be1/rank_0_0/x.py",),
+            ),
             "cache_dir": Reader(
                 "cache_dir", r"[~/][\w./-]{1,200}?(?=andtry|,|$)", str, ("~/.cache/vllm/torch_compile_cache",)
             ),
@@ -138,12 +145,14 @@ MESSAGES = (
             "vLLM failed to compile the model. The most likely reason for this is that a previous compilation failed,"
             " leading to a corrupted compilation artifact.¦ We recommend trying to remove {cache_dir} and try again",
             "Corrupted JIT cache directory ({why}): {cache_dir}",
+            "[Errno {errno}] {why}: '{cached}'",
         ),
         samples=(
             "vLLM failed to compile the model. The most likely reason for this is that a previous compilation failed,"
             " leading to a corrupted compilation artifact. We recommend trying to remove"
             " ~/.cache/vllm/torch_compile_cache and try again to see the real issue.",
             "Corrupted JIT cache directory (missing kernel.cubin): /root/.deep_gemm/cache/kernel.x, please remove it",
+            "[Errno 2] No such file or directory: '/root/.cache/vllm/torch_compile_cache/4be1/rank_0_0/x.py'",
         ),
         means="A compiled piece in the cache may be damaged; vLLM guesses so for any failure of the compiler.",
     ),
@@ -195,12 +204,14 @@ MESSAGES = (
             "Could not run '{op}' with arguments from the '{backend}' backend",
             "No module named 'vllm.{namespace}'",
             "module 'vllm.{namespace}' has no attribute '{op}'",
+            "No operator found for `{op}` with inputs",
         ),
         samples=(
             "'_OpNamespace' '_moe_C' object has no attribute 'topk_softmax'",
             "Could not run '_C::rms_norm' with arguments from the 'CUDA' backend.",
             "No module named 'vllm._C'",
             "module 'vllm._custom_ops' has no attribute 'machete_mm'",
+            "No operator found for `memory_efficient_attention_forward` with inputs:",
         ),
         means="A compiled kernel is not part of this build.",
     ),
@@ -265,16 +276,20 @@ MESSAGES = (
         code="illegal-instruction",
         emitter="shell, faulthandler",
         fatal=True,
-        reads={"script": words, "line": count, "pid": count},
+        reads={"script": words, "line": count, "pid": count, "command": words, "name": words},
         wordings=(
             "Illegal instruction⟦ ⟧(core dumped)",
             "Fatal Python error: Illegal instruction",
             "{script}: line {line}: {pid} Illegal instruction",
+            "traps: {command}[{pid}] trap invalid opcode",
+            "{name} exited with code 132",
         ),
         samples=(
             "Illegal instruction (core dumped)",
             "Fatal Python error: Illegal instruction",
             "entrypoint.sh: line 12:    7 Illegal instruction     (core dumped) vllm serve m",
+            "traps: vllm[4711] trap invalid opcode ip:7f0000000000 sp:7ffc00000000 error:0 in _C.abi3.so",
+            "vllm-1 exited with code 132",
         ),
         means="The program uses an instruction that this CPU does not have.",
     ),

@@ -135,7 +135,7 @@ def size_that_divides(context: Context) -> Remedy | None:
     heads = _figure(context, "attention_heads", "numerator")
     value: int | None = None
     if heads and size:
-        value = next((n for n in range(min(size, heads), 0, -1) if heads % n == 0), None)
+        value = _largest_part(heads, size)
     elif size:
         value = _size_for_blocks(context, size)
     return _change(
@@ -151,8 +151,18 @@ def size_that_divides(context: Context) -> Remedy | None:
     )
 
 
+def _largest_part(heads: int, size: int) -> int:
+    """Return the largest power of two that divides, or else the largest divisor.
+
+    Key and value heads are fewer, and their number is a power of two nearly always.
+    """
+    divisors = [n for n in range(1, min(size, heads) + 1) if heads % n == 0]
+    powers = [n for n in divisors if n & (n - 1) == 0 and n > 1]
+    return max(powers or divisors)
+
+
 def _size_for_blocks(context: Context, size: int) -> int | None:
-    part = _figure(context, "input_size_per_partition", "output_size_per_partition")
+    part = _figure(context, "input_size_per_partition", "output_size_per_partition", "input_size", "output_size")
     block = _figure(context, "block_k", "block_n", "min_thread_k", "min_thread_n", "group_size")
     if part is None or block is None:
         return None
@@ -217,12 +227,13 @@ def larger_lora_rank(context: Context) -> Remedy | None:
 
 def without_the_flag(context: Context) -> Remedy | None:
     """Leave the unknown flag away."""
-    flag = context.finding.facts.get("flag")
+    flag = str(context.finding.facts.get("flag") or "")
+    is_flag = flag.startswith("-")
     return _change(
         "without-the-flag",
-        "flag",
-        str(flag) if flag else None,
-        None,
+        "flag" if is_flag else "action",
+        flag if is_flag else None,
+        None if is_flag else flag or None,
         "this release does not know it; vllm serve --help lists what there is",
         op="remove",
         gain="the command line is accepted",
@@ -424,7 +435,7 @@ def install_tool(context: Context) -> Remedy | None:
         what, value = "a CUDA toolkit that knows this GPU and this source", None
     elif header == "Python.h":
         what, value = "Python's headers, for the version that runs vLLM", "apt-get install python3-dev"
-    elif header or tool in ("C compiler", "gcc", "g++", "cc", "c++"):
+    elif header or tool in ("a C compiler", "gcc", "g++", "cc", "c++"):
         what, value = "a C and C++ compiler with its headers", "apt-get install build-essential"
     elif tool == "ninja":
         what, value = "ninja", "pip install ninja"
