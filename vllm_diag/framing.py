@@ -170,7 +170,7 @@ _LAYERS = re.compile(
   | (?P<ray>\((?:raylet|gcs_server|autoscaler|pid=\d{{1,10}})(?:,\ ?ip=[\w.:]{{1,45}})?\)\s?)
   | (?P<header>(?P<level>{_LEVELS})\s+
         (?:(?P<date>\d\d-\d\d\s\d\d:\d\d(?::\d\d)?(?:[.,]\d{{1,6}})?)\s*)?
-        \[?(?P<file>[\w./-]{{1,200}}\.(?:py|cc|cpp|rs):\s?\d{{1,6}})\]\s?)
+        \[?(?P<file>[\w./-]{{1,200}}\.(?:py|cc|cpp|rs)(?::\s?\d{{1,6}}|(?=\])))\]\s?)
   | (?P<bare>(?P<level2>{_LEVELS})(?::\s{{1,12}}|:[\w.]{{1,120}}:|\s+\d\d-\d\d\s\d\d:\d\d(?::\d\d)?\s+|\s+(?=[A-Z\#(\[])))
   | (?P<stamp>\[(?P<stamped>\d\d-\d\d\s\d\d:\d\d:\d\d)\]\s)
   | (?P<kernelname>kernel:\s)

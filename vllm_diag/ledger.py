@@ -6,7 +6,7 @@ its reason). What the terms leave unexplained is the residual, and it is shown.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from vllm_diag.events import (
@@ -66,15 +66,15 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The budgets of a run's ranks, the tightest first."""
+    """The budgets of a run's ranks, the tightest first; ``base`` holds what the settings alone tell."""
 
     budgets: tuple[Budget, ...] = ()
-    notes: tuple[str, ...] = field(default_factory=tuple)
+    base: Budget = Budget()
 
     @property
     def main(self) -> Budget:
         """The budget that decides: the rank with the least KV cache, else the first."""
-        return self.budgets[0] if self.budgets else Budget()
+        return self.budgets[0] if self.budgets else self.base
 
 
 def build(run: Run) -> Ledger:
@@ -88,7 +88,7 @@ def build(run: Run) -> Ledger:
     budgets = [_complete(_fill(budget, common), run) for budget in by_rank.values()]
     budgets = [budget for budget in budgets if _says_anything(budget)]
     budgets.sort(key=_tightness)
-    return Ledger(tuple(budgets))
+    return Ledger(tuple(budgets), _complete(Budget(), run))
 
 
 def _says_anything(budget: Budget) -> bool:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 KIB, MIB, GIB, TIB = 2**10, 2**20, 2**30, 2**40
+# More memory than any single device has (288 GiB, 2026).
+LARGEST_DEVICE = 288 * GIB
 
 _UNITS = {"": 1, "b": 1, "byte": 1, "bytes": 1}
 for _power, _letter in enumerate("kmgtpe", start=1):

@@ -36,6 +36,8 @@ HOST_CODES = frozenset(
         "oom-reaped", "oom-task-table", "killed", "killed-command", "exited-137", "container-oom-killed",
         "unit-oom-killed", "oomd-killed", "unit-killed", "unit-restart", "unit-started", "unit-stopping",
         "earlyoom-kill", "slurm-oom-kill", "pod-evicted", "shm-size", "bus-error", "bus-error-bare",
+        "xid", "gpu-lost", "gpu-probe-failed", "nvswitch-error", "amdgpu-page-fault", "amdgpu-fault-process",
+        "amdgpu-reset", "illegal-instruction", "segmentation-fault", "probe-restart",
     }
 )  # fmt: skip
 
@@ -133,7 +135,11 @@ def group(events: Iterable[Event]) -> Iterator[Run]:
 
 
 def merge(runs: list[Run], host: list[Run]) -> list[Run]:
-    """Add to the last run what other sources (a kernel log) say, and return all runs."""
+    """Add to the last run what other sources (a kernel log) say, and return all runs.
+
+    Their clocks cannot be compared line by line. What they tell is taken as later, so that a
+    kill is not mistaken for something the server survived.
+    """
     if not runs:
         return host
     last = runs[-1]
@@ -141,7 +147,9 @@ def merge(runs: list[Run], host: list[Run]) -> list[Run]:
         counts = dict(last.counts)
         for code, count in other.counts.items():
             counts[code] = counts.get(code, 0) + count
-        last = replace(last, events=last.events + other.events, counts=counts)
+        after = 1 + max((event.at.order for event in last.events), default=-1)
+        later = tuple(replace(e, at=replace(e.at, order=e.at.order + after)) for e in other.events)
+        last = replace(last, events=last.events + later, counts=counts)
     return [*runs[:-1], last]
 
 

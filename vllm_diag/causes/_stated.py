@@ -31,7 +31,8 @@ MEMORY = (
     "slurm-oom-kill", "pod-evicted", "kv-cache-too-small", "kv-cache-below-max-len", "no-memory-for-cache-blocks",
     "free-memory-below-requested", "memory-profiling-error", "memory-profiling-error-v0", "state-slots-too-few",
     "cpu-memory-short", "shm-no-space", "shm-full", "shm-bus-error-hint", "bus-error", "bus-error-bare",
-    "no-space-left", "host-out-of-memory", "mmap-failed", "cpu-allocator-failed", "pinned-memory-failed", "swap-space-too-large",
+    "no-space-left", "host-out-of-memory", "mmap-failed", "cpu-allocator-failed",
+    "pinned-memory-failed", "swap-space-too-large",
 )  # fmt: skip
 
 

@@ -13,9 +13,9 @@ from typing import Any
 from vllm_diag.causes import Case, Cause, Finding, RuledOut, Verdict, in_gib
 from vllm_diag.events import Event, KvCacheAvailable, SamplerOom, TorchOom
 from vllm_diag.ledger import foreign_memory, own_memory
-from vllm_diag.quantities import GIB, MIB, Amount
+from vllm_diag.quantities import GIB, LARGEST_DEVICE, MIB, Amount
 
-OOM_CODES = ("torch-out-of-memory", "torch-oom-async", "torch-oom-over-fraction", "device-out-of-memory",
+OOM_CODES = ("torch-out-of-memory", "torch-oom-async", "torch-oom-over-fraction", "torch-oom-masked", "device-out-of-memory",
              "sampler-warmup-oom", "weights-out-of-memory")  # fmt: skip
 
 # Function names of vLLM's releases that tell the phase, innermost phase first: a capture runs
@@ -118,7 +118,7 @@ def _held_by_others(event: TorchOom, foreign: Amount | None) -> bool:
         return False
     floor = max(1 * GIB, event.total.bytes // 20)
     short = (event.tried.high if event.tried else 0) - event.free.low
-    return foreign.low > floor and foreign.low >= short
+    return short > 0 and foreign.low > floor and foreign.low >= short
 
 
 def _phase(case: Case, event: TorchOom) -> tuple[str, Verdict]:
@@ -128,7 +128,13 @@ def _phase(case: Case, event: TorchOom) -> tuple[str, Verdict]:
             if code == "serving-oom":
                 return code, "confirmed" if case.run.ready else "likely"
             return code, "confirmed"
+    if not case.run.ready and any(_ENCODER.search(frame) for frame in stack):
+        return "activation-oom", "likely"
     return _phase_by_progress(case, event)
+
+
+# The encoder of a multimodal model: at start it is the dummy run that feeds it the largest media.
+_ENCODER = re.compile(r"vit_|vision|multimodal|mm_encoder", re.IGNORECASE)
 
 
 def _phase_by_progress(case: Case, event: TorchOom) -> tuple[str, Verdict]:
@@ -136,7 +142,7 @@ def _phase_by_progress(case: Case, event: TorchOom) -> tuple[str, Verdict]:
     if before & {"server-ready", "stats", "request-answered"}:
         return "serving-oom", "likely"
     if event.private_pools is not None or "graph-capture-done" in before:
-        return ("serving-oom" if "engine-init-done" in before else "activation-oom"), "undetermined"
+        return "serving-oom", "likely" if "engine-init-done" in before else "undetermined"
     if "graph-capture-started" in before:
         return "cuda-graph-oom", "likely"
     if before & {"kv-blocks", "kv-cache-size"}:
@@ -149,6 +155,9 @@ def _phase_by_progress(case: Case, event: TorchOom) -> tuple[str, Verdict]:
         return "activation-oom", "likely"
     if before & {"weights-loading-started", "weights-shards-progress", "engine-starting"}:
         return "weights-do-not-fit", "likely"
+    if event.tried is not None and event.tried.low > (event.total.high if event.total else LARGEST_DEVICE):
+        # No batch of a running server asks for more than a device has; the largest dummy batch does.
+        return "activation-oom", "likely"
     # Nothing tells the phase. A line quoted alone is most often from a server that was up.
     return "serving-oom", "undetermined"
 

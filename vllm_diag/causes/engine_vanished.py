@@ -10,6 +10,7 @@ grace period, a supervisor or a person look the same. A bus error (exit code -7)
 
 from vllm_diag.causes import Case, Cause, Finding
 from vllm_diag.causes._torch_oom import CASCADE
+from vllm_diag.causes.unrecognised_exception import UNCLEAR
 from vllm_diag.events import Event, ProcessDied
 from vllm_diag.runs import Run
 
@@ -24,7 +25,7 @@ _ALIVE = (
 
 def judge(case: Case, cause: Cause) -> Finding | None:
     run = case.run
-    if run.has("exception") or run.has("bus-error", "bus-error-bare", "shm-bus-error-hint"):
+    if run.has(*UNCLEAR) or run.has("bus-error", "bus-error-bare", "shm-bus-error-hint"):
         return None
     signs = _signs(run)
     killed = any(isinstance(e, ProcessDied) and e.exit_code in (-9, 137) for e in signs)

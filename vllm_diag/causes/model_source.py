@@ -81,8 +81,15 @@ def _not_found(case: Case, cause: Cause) -> Finding | None:
     )
 
 
+def _warming_up(case: Case, event: Event) -> bool:
+    """At the end of a start a template is tried out; that base models have none is noted, no more."""
+    if any("warmup" in frame for frame in event.at.frames):
+        return True
+    return fact(event, "path") is None and case.run.ready and not serving_at(case, event)
+
+
 def _template(case: Case, cause: Cause) -> Finding | None:
-    events = loud(case.run.coded("chat-template-absent"))
+    events = [event for event in loud(case.run.coded("chat-template-absent")) if not _warming_up(case, event)]
     if not events:
         return None
     facts = {"path": fact(events[0], "path")}

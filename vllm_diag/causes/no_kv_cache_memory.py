@@ -106,6 +106,9 @@ def _culprit(budget: Budget) -> tuple[str, str]:
             "activations",
             "so much is overspent that more than the weights is taken beside them",
         )
+    asked = budget.utilization if budget.utilization_origin == "stated" else None
+    if asked is not None and asked < 0.5 and not budget.weights:
+        return "gpu_budget", "the share asked for is below half of the device; no line tells what it has to hold"
     return "weights", "assumed: weights are the usual reason, the log does not print the budget"
 
 

@@ -7,6 +7,7 @@ output, in the kernel log, or not at all. The report names where to look.
 
 from vllm_diag.causes import Case, Cause, Finding
 from vllm_diag.causes._torch_oom import CASCADE
+from vllm_diag.causes.unrecognised_exception import UNCLEAR
 from vllm_diag.events import Event
 
 
@@ -16,7 +17,7 @@ def judge(case: Case, cause: Cause) -> Finding | None:
     orderly = [e.at.order for e in run.coded("shutdown", "unit-stopping")]
     reports = [e for e in reports if not any(order < e.at.order for order in orderly)]
     reports = [e for e in reports if e.code != "utility-call-failed"]
-    if not reports or run.has("exception") or _only_farewell(reports):
+    if not reports or run.has(*UNCLEAR) or _only_farewell(reports):
         return None
     where = ["the output above the first line of this log", "the output of the engine and worker processes"]
     where.append("the kernel log of the host: dmesg -T | grep -iE 'killed process|xid'")

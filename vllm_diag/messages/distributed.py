@@ -110,8 +110,8 @@ MESSAGES = (
             "ran_ms": count,
         },
         wordings=(
-            "Watchdog caught collective operation timeout: WorkNCCL(SeqNum={sequence}, OpType={operation}¦, NumelIn={inputs},"
-            " NumelOut={outputs}, Timeout(ms)={timeout_ms}) ran for {ran_ms} milliseconds before timing out",
+            "Watchdog caught collective operation timeout: WorkNCCL(SeqNum={sequence}, OpType={operation}¦,"
+            " NumelIn={inputs}, NumelOut={outputs}, Timeout(ms)={timeout_ms}) ran for {ran_ms} milliseconds before timing out",
         ),
         samples=(
             "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=118, OpType=ALLREDUCE, NumelIn=8388608,"
@@ -240,8 +240,8 @@ MESSAGES = (
             "Cannot provide a placement group requiring {required_gpus} GPUs",
             "Cannot provide a placement group of placement_group_specs={specs} within {seconds} seconds",
             "Current node has no {device} available",
-            "The number of required {device}s exceeds the total number of available {device}s in the ⟨placement group|cluster⟩"
-            "⟦.⟧¦ Required number of devices: {world_size}. Total number of devices: {gpus}",
+            "The number of required {device}s exceeds the total number of available {device}s in the"
+            " ⟨placement group|cluster⟩⟦.⟧¦ Required number of devices: {world_size}. Total number of devices: {gpus}",
             "No available node types can fulfill resource request",
             "Ray does not allocate any GPUs on the driver node",
         ),

@@ -178,8 +178,8 @@ MESSAGES = (
             "kind": words,
         },
         wordings=(
-            "{prog}: error: argument {flag}: ⟨invalid choice: ⟦'⟧{value}⟦'⟧ (choose from|invalid {kind} value: '{value}'"
-            "|expected one argument|expected at least one argument|not allowed with argument|Invalid|invalid|Value⟩",
+            "{prog}: error: argument {flag}: ⟨invalid choice: ⟦'⟧{value}⟦'⟧ (choose from|invalid {kind} value:"
+            " '{value}'|expected one argument|expected at least one argument|not allowed with argument|Invalid|invalid|Value⟩",
             "{prog}: error: the following arguments are required: ",
         ),
         samples=(
@@ -196,8 +196,8 @@ MESSAGES = (
         fatal=True,
         reads={"errors": count, "config": _model, "field": Reader("field", r"[\w.\[\]-]{1,80}?", str, ("block_size",))},
         wordings=(
-            "{errors} validation error⟦s⟧ for {config}¦ {field} ⟨Input should be|Unexpected keyword argument|Extra inputs"
-            " are not permitted|Field required|Value error,⟩",
+            "{errors} validation error⟦s⟧ for {config}¦ {field} ⟨Input should be|Unexpected keyword argument|Extra"
+            " inputs are not permitted|Field required|Value error,⟩",
         ),
         samples=(
             "1 validation error for CacheConfig\nblock_size\n  Input should be 1, 8, 16 or 32 [type=literal_error,"
@@ -264,8 +264,8 @@ MESSAGES = (
         fatal=True,
         reads={"errno": count, "host": _host, "port": count, "address": _host},
         wordings=(
-            "[Errno {errno}] error while attempting to bind on address ('{host}', {port}⟦, 0, 0⟧): ⟦[errno {errno}] ⟧address"
-            " already in use",
+            "[Errno {errno}] error while attempting to bind on address ('{host}', {port}⟦, 0, 0⟧): ⟦[errno {errno}] ⟧"
+            "address already in use",
             "⟦OSError: ⟧[Errno {errno}] Address already in use",
             "Address already in use (addr='{address}')",
         ),

@@ -190,13 +190,14 @@ MESSAGES = (
             "detail": line_rest,
         },
         wordings=(
-            "NVRM: Xid (⟦PCI:⟧{bus}⟦ GPU-I:{gpu_instance}⟦ GPU-CI:{instance}⟧⟧): {xid}⟦, pid=⟨'<unknown>'|<unknown>|{pid}⟩⟧"
-            "⟦, name=⟨<unknown>|{comm}⟩⟧¦, {detail}",
+            "NVRM: Xid (⟦PCI:⟧{bus}⟦ GPU-I:{gpu_instance}⟦ GPU-CI:{instance}⟧⟧): {xid}⟦,"
+            " pid=⟨'<unknown>'|<unknown>|{pid}⟩⟧⟦, name=⟨<unknown>|{comm}⟩⟧¦, {detail}",
         ),
         samples=(
             "NVRM: Xid (PCI:0000:41:00): 79, GPU has fallen off the bus.",
             "NVRM: Xid (PCI:0000:91:00): 31, pid=48121, name=VLLM::EngineCor, Ch 0000000c, intr 00000000. MMU Fault:"
-            " ENGINE GRAPHICS GPCCLIENT_T1_0 faulted @ 0x7f12_34560000. Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_READ",
+            " ENGINE GRAPHICS GPCCLIENT_T1_0 faulted @ 0x7f12_34560000. Fault is of type FAULT_PDE"
+            " ACCESS_TYPE_VIRT_READ",
             "NVRM: Xid (PCI:0000:9b:00): 154, pid='<unknown>', name=<unknown>, GPU recovery action changed from 0x0"
             " (None) to 0x2 (Node Reboot Required)",
             "NVRM: Xid (0000:01:00): 13, 0005 00000000 0000b197",
@@ -209,7 +210,8 @@ MESSAGES = (
         fatal=True,
         reads={"gpu": words, "pci": words, "device": words},
         wordings=(
-            "NVRM: The NVIDIA GPU {gpu}⟦ NVRM:⟧ (PCI ID: {pci}) installed in this system has⟦ NVRM:⟧ fallen off the bus",
+            "NVRM: The NVIDIA GPU {gpu}⟦ NVRM:⟧ (PCI ID: {pci}) installed in this system has⟦ NVRM:⟧"
+            " fallen off the bus",
             "NVRM: fallen off the bus and is not responding to commands",
             "NVRM: GPU {gpu}: GPU has fallen off the bus",
             "NVRM: GPU at {gpu} has fallen off the bus",

@@ -182,11 +182,13 @@ MESSAGES = (
         wordings=(
             "Task was killed due to the node running low on memory",
             "{workers} worker(s) were killed due to the node running low on memory",
+            "Refer to the documentation on how to address the out of memory issue",
             "{workers} Workers (tasks / actors) killed due to memory pressure (OOM)¦, {crashed} Workers crashed",
         ),
         samples=(
             "Task was killed due to the node running low on memory.",
             "1 worker(s) were killed due to the node running low on memory.",
+            "Refer to the documentation on how to address the out of memory issue: https://docs.ray.io/en/latest/",
             "2 Workers (tasks / actors) killed due to memory pressure (OOM), 0 Workers crashed due to other reasons",
         ),
         means="Ray's memory monitor killed a worker; the kernel log is silent about it.",

@@ -120,8 +120,8 @@ MESSAGES = (
             "⟨HTTPSConnectionPool|HTTPConnectionPool⟩(host='⟨huggingface.co|cdn-lfs.huggingface.co|hf-mirror.com⟩'",
         ),
         samples=(
-            "Cannot find an appropriate cached snapshot folder for the specified revision on the local disk and outgoing"
-            " traffic has been disabled.",
+            "Cannot find an appropriate cached snapshot folder for the specified revision on the local disk and"
+            " outgoing traffic has been disabled.",
             "Cannot find the requested files in the disk cache and outgoing traffic has been disabled.",
             "An error happened while trying to locate the file on the Hub and we cannot find the requested files in the"
             " local cache.",
@@ -255,12 +255,13 @@ MESSAGES = (
         fatal=True,
         reads={"model": _id},
         wordings=(
-            "The repository ⟦for ⟧⟦`⟧{model}⟦`⟧ contains custom code which must be executed to correctly load the model",
+            "The repository ⟦for ⟧⟦`⟧{model}⟦`⟧ contains custom code which must be executed to"
+            " correctly load the model",
             "Loading {model} requires you to execute the configuration file in that repo",
             "Loading this ⟨model|tokenizer⟩ requires you to execute",
             "Please pass the argument `trust_remote_code=True` to allow custom code to be run",
-            "Failed to load the ⟨model config|tokenizer⟩. If the ⟨model|tokenizer⟩ is a custom ⟨model|tokenizer⟩ not yet"
-            " available in the HuggingFace transformers library, consider setting `trust_remote_code=True`",
+            "Failed to load the ⟨model config|tokenizer⟩. If the ⟨model|tokenizer⟩ is a custom ⟨model|tokenizer⟩"
+            " not yet available in the HuggingFace transformers library, consider setting `trust_remote_code=True`",
         ),
         samples=(
             "The repository for org/custom-7b contains custom code which must be executed to correctly load the model.",
@@ -289,8 +290,8 @@ MESSAGES = (
         samples=(
             "The supplied chat template string (templates/tools.jinja) appears path-like, but doesn't exist!",
             "The supplied chat template (templates/tools.jinja) looks like a file path, but it failed to be opened.",
-            "As of transformers v4.44, default chat template is no longer allowed, so you must provide a chat template if"
-            " the tokenizer does not define one.",
+            "As of transformers v4.44, default chat template is no longer allowed, so you must provide a chat template"
+            " if the tokenizer does not define one.",
             "Cannot use chat template functions because tokenizer.chat_template is not set and no template argument was"
             " passed!",
             "Cannot use apply_chat_template() because tokenizer.chat_template is not set.",
@@ -319,7 +320,8 @@ MESSAGES = (
             "Model architectures ['BazForCausalLM'] are not supported for now. Supported architectures: dict_keys([",
             "Model architecture BazForCausalLM was supported in vLLM until v0.10.2, and is not supported anymore.",
             "Model architecture BazForCausalLM is not supported in-tree anymore. Please install the plugin at",
-            "BazForCausalLM has no vLLM implementation and the Transformers implementation is not compatible with vLLM.",
+            "BazForCausalLM has no vLLM implementation and the Transformers implementation is not compatible with"
+            " vLLM.",
             "Cannot find model module. 'BazForCausalLM' is not a registered model in the Transformers library",
         ),
         means="This release has no implementation of the model.",

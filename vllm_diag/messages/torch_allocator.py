@@ -114,6 +114,17 @@ MESSAGES = (
         means="A limit set inside the process was reached; the card need not be full.",
     ),
     Message(
+        code="torch-oom-masked",
+        event=TorchOom,
+        emitter="PyTorch caching allocator, on MIG slices and where NVML refuses",
+        anywhere=True,
+        fatal=True,
+        reads={"path": words, "line": count},
+        wordings=('NVML_SUCCESS == r INTERNAL ASSERT FAILED at "{path}CUDACachingAllocator.cpp":{line}',),
+        samples=('NVML_SUCCESS == r INTERNAL ASSERT FAILED at "/pytorch/c10/cuda/CUDACachingAllocator.cpp":1154',),
+        means="The allocator refused a request, and failed again while asking NVML who holds the memory.",
+    ),
+    Message(
         code="torch-oom-async",
         event=TorchOom,
         emitter="PyTorch cudaMallocAsync backend",

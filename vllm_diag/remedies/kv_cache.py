@@ -247,7 +247,10 @@ def eager(context: Context) -> Remedy | None:
 
 def offload_weights(context: Context) -> Remedy | None:
     """Keep part of the weights in host memory."""
+    weights = context.diagnosis.ledger.main.weights
     if context.on_cpu or context.setting("cpu_offload_gb") or small_gap(context):
+        return None
+    if context.oom() is None and weights is None:
         return None
     event = context.oom()
     short = 4

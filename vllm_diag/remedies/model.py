@@ -9,11 +9,9 @@ from typing import Any, Literal
 from vllm_diag.causes import Finding
 from vllm_diag.diagnosis import Diagnosis
 from vllm_diag.events import KvCacheTooSmall, TorchOom
-from vllm_diag.quantities import GIB, Amount
+from vllm_diag.quantities import LARGEST_DEVICE, Amount
 from vllm_diag.releases import Release, default_block_size
 
-# More memory than any single device has (288 GiB, 2026).
-LARGEST_DEVICE = 288 * GIB
 # Above this share drivers, graphs and neighbours have too little; vLLM's own default is 0.92.
 HIGHEST_UTILIZATION = 0.95
 Op = Literal["lower", "raise", "set", "add", "remove"]
