@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from vllm_diag.framing import Blocks, blocks
 
@@ -76,7 +76,12 @@ def _file(path: Path) -> Input:
     except OSError as error:
         raise Problem(f"cannot read {path}: {error.strerror}", "check its permissions") from None
     seen = _Seen()
-    return Input(path.name, Blocks(_watched(blocks(file), seen)), seen)
+    return Input(path.name, Blocks(_closing(file, seen)), seen)
+
+
+def _closing(file: BinaryIO, seen: _Seen) -> Iterator[bytes]:
+    with file:
+        yield from _watched(blocks(file), seen)
 
 
 def _watched(stream: Iterator[bytes], seen: _Seen) -> Iterator[bytes]:

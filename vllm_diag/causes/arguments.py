@@ -48,7 +48,7 @@ def _invalid(case: Case, cause: Cause) -> Finding | None:
     events = [*stated, *headline]
     if not events:
         return None
-    facts = gathered(events)
+    facts = {k: v for k, v in gathered(events).items() if k not in ("prog", "kind")}
     summary = cause.summary
     if "flag" in facts and "value" in facts:
         summary = "{flag} cannot be {value}."

@@ -111,7 +111,8 @@ MESSAGES = (
         },
         wordings=(
             "Watchdog caught collective operation timeout: WorkNCCL(SeqNum={sequence}, OpType={operation}¦,"
-            " NumelIn={inputs}, NumelOut={outputs}, Timeout(ms)={timeout_ms}) ran for {ran_ms} milliseconds before timing out",
+            " NumelIn={inputs}, NumelOut={outputs}, Timeout(ms)={timeout_ms}) ran for {ran_ms} milliseconds"
+            " before timing out",
         ),
         samples=(
             "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=118, OpType=ALLREDUCE, NumelIn=8388608,"

@@ -179,7 +179,8 @@ MESSAGES = (
         },
         wordings=(
             "{prog}: error: argument {flag}: ⟨invalid choice: ⟦'⟧{value}⟦'⟧ (choose from|invalid {kind} value:"
-            " '{value}'|expected one argument|expected at least one argument|not allowed with argument|Invalid|invalid|Value⟩",
+            " '{value}'|expected one argument|expected at least one argument|not allowed with argument|Invalid|invalid|"
+            "Value⟩",
             "{prog}: error: the following arguments are required: ",
         ),
         samples=(

@@ -1,5 +1,6 @@
-"""What shells, service managers, containers and Ray say about the end of a process,
-and what the system says about shared memory, memory maps and disks.
+"""What shells, service managers, containers and Ray say about the end of a process.
+
+And what the system says about shared memory, memory maps and disks.
 """
 
 from __future__ import annotations
@@ -163,6 +164,7 @@ MESSAGES = (
         code="pod-evicted",
         emitter="kubelet",
         fatal=True,
+        anywhere=True,
         reads={"resource": Reader("resource", r"memory|ephemeral-storage|inodes|pids", str, ("memory",))},
         wordings=("The node was low on resource: {resource}",),
         samples=("The node was low on resource: memory. Threshold quantity: 100Mi, available: 84Mi.",),

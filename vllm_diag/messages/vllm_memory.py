@@ -171,6 +171,17 @@ MESSAGES = (
         means="Number of KV cache blocks of one rank.",
     ),
     Message(
+        code="hybrid-block-size",
+        emitter="vLLM V1 (hybrid models)",
+        seen="0.10.0 - 0.33.0",
+        reads={"block_size": count},
+        wordings=("Setting attention block size to {block_size} tokens",),
+        samples=(
+            "Setting attention block size to 544 tokens to ensure that attention page size is >= mamba page size.",
+        ),
+        means="Attention and state layers of a hybrid model share pages, so a block holds more tokens than usual.",
+    ),
+    Message(
         code="kv-blocks-overridden",
         emitter="vLLM V1 engine",
         seen="0.4.1 - 0.33.0",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from vllm_diag.quantities import MIB, human
+from vllm_diag.quantities import GIB, MIB, human
 from vllm_diag.remedies.model import Context, Remedy, WontHelp
 
 
@@ -52,6 +52,11 @@ def fewer_batched_tokens(context: Context) -> Remedy | None:
     )
 
 
+def fewer_batched_tokens_first(context: Context) -> Remedy | None:
+    """Lower the tokens of one step where activations are what ate the share."""
+    return fewer_batched_tokens(context) if context.finding.term == "activations" else None
+
+
 def fewer_sequences(context: Context) -> Remedy | None:
     """Lower the number of sequences of one step."""
     if context.absurd:
@@ -79,7 +84,7 @@ def fewer_sequences(context: Context) -> Remedy | None:
 def lower_utilization(context: Context) -> Remedy | None:
     """Leave more of the device outside the KV cache."""
     event, used, total = context.oom(), context.utilization, context.total
-    if context.on_cpu or used is None or context.absurd:
+    if context.on_cpu or used is None or context.absurd or context.cache_size_given or not context.kv_cache_allocated:
         return None
     missing = None
     if event and event.tried and event.free and total:
@@ -100,6 +105,39 @@ def lower_utilization(context: Context) -> Remedy | None:
         gain=f"{human((used - value) * total.low)} outside the KV cache" if total else "room outside the KV cache",
         cost="as much less KV cache",
         why=(f"short by {human(missing)}; " if missing else "") + context.utilization_words,
+    )
+
+
+def no_lower_utilization_before_the_cache(context: Context) -> WontHelp | None:
+    """Say that the share bounds nothing while there is no KV cache yet."""
+    if context.kv_cache_allocated or context.on_cpu:
+        return None
+    return WontHelp(
+        "--gpu-memory-utilization",
+        "lower",
+        "the dummy run comes before the KV cache is sized; a smaller share frees nothing for it",
+    )
+
+
+def smaller_given_cache(context: Context) -> Remedy | None:
+    """Lower a KV cache size that was given in bytes."""
+    given = context.setting("kv_cache_memory_bytes")
+    event = context.oom()
+    if given is None and not context.diagnosis.run.has("kv-cache-size-set"):
+        return None
+    value = None
+    if isinstance(given, int) and event and event.tried and event.free:
+        value = max(0, given - max(event.tried.high - event.free.low, 0) - GIB) or None
+    return Remedy(
+        id="smaller-given-cache",
+        kind="flag",
+        flag="--kv-cache-memory-bytes",
+        op="lower",
+        value=value,
+        applicability="as-is" if value else "choose",
+        gain="what was given is more than the device has left",
+        cost="as much less KV cache",
+        why="the size was given by hand, so nothing measured whether it fits",
     )
 
 

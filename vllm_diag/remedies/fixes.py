@@ -372,6 +372,8 @@ def half_precision(context: Context) -> Remedy | None:
 def longer_ready_timeout(context: Context) -> Remedy | None:
     """Wait longer for the engine."""
     release = context.release
+    if "probe" in context.finding.facts:
+        return None
     if context.diagnosis.run.has("frontend-timeout"):
         milliseconds = _figure(context, "milliseconds")
         name, value = "VLLM_RPC_TIMEOUT", (milliseconds or 10_000) * 6
@@ -389,6 +391,22 @@ def longer_ready_timeout(context: Context) -> Remedy | None:
         gain="the start may take longer",
         cost="a start that hangs is noticed later",
         applicability="choose",
+    )
+
+
+def patient_probe(context: Context) -> Remedy | None:
+    """Let Kubernetes wait for the start."""
+    if "probe" not in context.finding.facts:
+        return None
+    return _change(
+        "patient-probe",
+        "action",
+        None,
+        None,
+        "a startupProbe whose failureThreshold times periodSeconds covers loading and compilation",
+        op="raise",
+        gain="the container is left alone while it starts",
+        cost="a start that hangs is noticed later",
     )
 
 
@@ -697,7 +715,7 @@ PLAN: dict[str, tuple[Lever, ...]] = {
     "nccl-init-failed": (_nccl_debug,),
     "custom-allreduce-failed": (_no_custom_allreduce,),
     "rendezvous-timeout": (_reach_rank_zero,),
-    "startup-timeout": (longer_ready_timeout,),
+    "startup-timeout": (longer_ready_timeout, patient_probe),
     "ray-insufficient-gpus": (_more_nodes, as_many_as_visible, _without_ray),
     "ray-worker-died": (_worker_log,),
     "hub-unauthorized": (_token,),

@@ -121,7 +121,8 @@ def higher_limit(context: Context) -> Remedy | None:
 
 def less_swap_space(context: Context) -> Remedy | None:
     """Lower vLLM's page-locked CPU swap space."""
-    if context.on_cpu or not (context.release is None or has_flag("--swap-space", context.release)):
+    v1 = context.diagnosis.run.engine == "v1"
+    if context.on_cpu or v1 or not (context.release is None or has_flag("--swap-space", context.release)):
         return None
     current = context.setting("swap_space")
     event = next((e for e in context.finding.because if isinstance(e, SwapSpaceTooLarge)), None)

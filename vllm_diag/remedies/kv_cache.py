@@ -135,12 +135,35 @@ def _enough_utilization(context: Context) -> float | None:
     used, least = context.utilization or 0.9, context.smallest_total
     event = context.refused()
     if event is None:
+        short = _overspent(context)
+        if short and least and short > (HIGHEST_UTILIZATION - used) * least:
+            return None
         return HIGHEST_UTILIZATION
     if event.needed is None or event.available is None or not least:
         return None
     short = event.needed.high - event.available.low
     value = math.ceil((used + short / least) * 100) / 100
     return value if value <= HIGHEST_UTILIZATION else None
+
+
+def _overspent(context: Context) -> int:
+    """Return by how many bytes the budget is overspent, 0 when that is not printed."""
+    kv = context.diagnosis.ledger.main.kv_cache
+    return max(0, -kv.amount.bytes) if kv else 0
+
+
+def no_higher_utilization_overspent(context: Context) -> WontHelp | None:
+    """Say with the sum why a larger share does not bring the KV cache above zero."""
+    used, least, short = context.utilization, context.smallest_total, _overspent(context)
+    if context.on_cpu or used is None or not short or not least or short <= (HIGHEST_UTILIZATION - used) * least:
+        return None
+    gain = human((HIGHEST_UTILIZATION - used) * least)
+    return WontHelp(
+        "--gpu-memory-utilization",
+        "raise",
+        f"from {used:g} to {HIGHEST_UTILIZATION} frees about {gain} on a device that its known terms fill, and {human(short)}"
+        " are overspent",
+    )
 
 
 # Without a stated capacity: a larger device than this, or than twice what the terms known fill,
@@ -230,6 +253,8 @@ def more_devices(context: Context) -> Remedy | None:
 def eager(context: Context) -> Remedy | None:
     """Capture no CUDA graphs."""
     if context.on_cpu or context.setting("enforce_eager") is True or context.diagnosis.run.has("eager-mode"):
+        return None
+    if context.finding.code in ("kv-cache-too-small", "no-kv-cache-memory") and not context.graphs_in_budget:
         return None
     graphs = context.diagnosis.ledger.main.cuda_graphs
     return Remedy(

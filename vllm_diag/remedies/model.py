@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from vllm_diag.causes import Finding
 from vllm_diag.diagnosis import Diagnosis
-from vllm_diag.events import KvCacheTooSmall, TorchOom
+from vllm_diag.events import KvCacheTooSmall, Landmark, TorchOom
 from vllm_diag.quantities import LARGEST_DEVICE, Amount
 from vllm_diag.releases import Release, default_block_size
 
@@ -74,6 +74,9 @@ class Context:
     @property
     def block_size(self) -> int:
         """Tokens a block."""
+        hybrid = self.diagnosis.run.first("hybrid-block-size")
+        if isinstance(hybrid, Landmark) and isinstance(hybrid.get("block_size"), int):
+            return int(hybrid.get("block_size"))
         given = self.setting("block_size")
         return given if isinstance(given, int) else default_block_size(self.diagnosis.run.device, self.release)
 
@@ -81,6 +84,24 @@ class Context:
     def utilization(self) -> float | None:
         """The share in force: stated, given or the release's default."""
         return self.diagnosis.ledger.main.utilization
+
+    @property
+    def kv_cache_allocated(self) -> bool:
+        """Whether the KV cache held its share when memory ran out, so that a smaller share leaves room."""
+        if self.finding.code != "activation-oom" or "num_reqs" in self.finding.facts:
+            return True
+        return self.diagnosis.run.has("kv-cache-size", "kv-blocks", "kv-blocks-configured")
+
+    @property
+    def cache_size_given(self) -> bool:
+        """Whether the KV cache was given in bytes, so that the share is not looked at."""
+        return bool(self.setting("kv_cache_memory_bytes")) or self.diagnosis.run.has("kv-cache-size-set")
+
+    @property
+    def graphs_in_budget(self) -> bool:
+        """Whether CUDA graphs take from the KV cache: estimated beforehand from 0.20 on."""
+        counted = self.release is not None and self.release >= Release(0, 20)
+        return counted or self.diagnosis.run.has("graph-memory-estimate")
 
     @property
     def utilization_known(self) -> bool:
