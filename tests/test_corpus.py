@@ -7,7 +7,9 @@ file a case, so that rewording never hides a changed verdict.
 
 from __future__ import annotations
 
+import gc
 import sys
+import warnings
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -227,6 +229,15 @@ def test_exit_status_is_the_one_the_sidecar_states(name: str) -> None:
     assert result.exit_code == sidecar(name).exit_status, result.output[-2000:]
     if sidecar(name).exit_status != 3:
         assert Report.model_validate_json(result.stdout) == report(name)
+
+
+def test_the_command_line_closes_its_files() -> None:
+    """No file that the command line reads is left to the garbage collector."""
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always", ResourceWarning)
+        CliRunner().invoke(app, ["explain", "--format", "jsonl", str(CORPUS / f"{names()[0]}.log")])
+        gc.collect()
+    assert [str(warning.message) for warning in seen if issubclass(warning.category, ResourceWarning)] == []
 
 
 class _TextFile(SingleFileSnapshotExtension):

@@ -273,6 +273,8 @@ def _residual(budget: Budget) -> Entry | None:
     rest = budget.requested.amount
     for entry in parts:
         rest = rest - entry.amount
-    unknown = [name.replace("_", "-") for name in ("activations", "non_torch") if getattr(budget, name) is None]
+    # Since 0.27 weights and non-torch are one figure.
+    parts_of = ("activations",) if budget.weights.why else ("activations", "non_torch")
+    unknown = [name.replace("_", "-") for name in parts_of if getattr(budget, name) is None]
     why = "requested - the terms known" + (f"; holds {' and '.join(unknown)}" if unknown else "")
     return Entry(rest, "derived", tuple(e for entry in parts for e in entry.evidence), why)

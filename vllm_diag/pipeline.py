@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO, TypeAlias
+from typing import BinaryIO, TypeAlias, cast
 
 from vllm_diag import report as reports
 from vllm_diag import runs as grouping
@@ -55,7 +55,7 @@ def chunks(source: Source) -> Iterator[bytes]:
     elif isinstance(source, str):
         yield source.encode("utf-8", "surrogateescape")
     elif hasattr(source, "read"):
-        for block in blocks(source):
+        for block in blocks(cast("BinaryIO", source)):
             yield block if isinstance(block, bytes) else str(block).encode("utf-8", "surrogateescape")
     else:
         for line in source:

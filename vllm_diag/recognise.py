@@ -428,6 +428,9 @@ def _count_unknown(record: Record, tally: Tally) -> None:
     for line in record.lines:
         if line.level in ("INFO", "DEBUG") or not any(w in line.text for w in _MEMORY_WORDS):
             continue
+        if line.text[:2].isspace():
+            # Source lines of a traceback, and continued text.
+            continue
         text = _Text(Record((line,), ((),)))
         if CLIENT_TEXT.search(text.joined) or next(_hits(text), None):
             continue

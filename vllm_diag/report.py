@@ -222,7 +222,8 @@ def _figure(entry: Entry | None) -> dict[str, Any] | None:
 
 
 _TERMS = (
-    "total", "free", "requested", "weights", "activations", "non_torch", "cuda_graphs", "kv_cache", "foreign", "own", "residual",
+    "total", "free", "requested", "weights", "activations", "non_torch", "cuda_graphs", "kv_cache", "foreign", "own",
+    "residual",
 )  # fmt: skip
 
 

@@ -118,8 +118,8 @@ class Run:
             named = str(getattr(event, "device", None) or "").lower()
             if named in ("cpu", "xpu", "tpu", "cuda", "rocm", "hpu"):
                 return named
-        named = self.settings.get("device")
-        return str(named).removeprefix("torch.device(") if named not in (None, "auto") else None
+        given = self.settings.get("device")
+        return str(given) if given not in (None, "auto") else None
 
 
 def group(events: Iterable[Event]) -> Iterator[Run]:

@@ -81,6 +81,8 @@ def facts(case: Case) -> dict[str, Any]:
     use = case.run.of(CgroupUse)
     limit = use[-1].limit if use else None
     found: dict[str, Any] = {"limit_gib": in_gib(limit)}
+    memcg = next((s.memcg for s in reversed(case.run.of(OomSummary)) if s.memcg), None)
+    found["cgroup"] = memcg
     if kills:
         kill = max(kills, key=lambda k: (resident(k) or Amount(0)).bytes)
         found |= {

@@ -15,8 +15,8 @@ from vllm_diag.events import Event, KvCacheAvailable, SamplerOom, TorchOom
 from vllm_diag.ledger import foreign_memory, own_memory
 from vllm_diag.quantities import GIB, LARGEST_DEVICE, MIB, Amount
 
-OOM_CODES = ("torch-out-of-memory", "torch-oom-async", "torch-oom-over-fraction", "torch-oom-masked", "device-out-of-memory",
-             "sampler-warmup-oom", "weights-out-of-memory")  # fmt: skip
+OOM_CODES = ("torch-out-of-memory", "torch-oom-async", "torch-oom-over-fraction", "torch-oom-masked",
+             "device-out-of-memory", "sampler-warmup-oom", "weights-out-of-memory")  # fmt: skip
 
 # Function names of vLLM's releases that tell the phase, innermost phase first: a capture runs
 # inside warm-up, profiling inside cache initialisation.

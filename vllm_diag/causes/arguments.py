@@ -43,7 +43,7 @@ def _unknown(case: Case, cause: Cause) -> Finding | None:
 
 def _invalid(case: Case, cause: Cause) -> Finding | None:
     run = case.run
-    stated = loud(run.coded("argument-refused", "configuration-refused"))
+    stated = loud(run.coded("argument-refused", "configuration-refused", "cpu-kv-space-invalid"))
     headline = [] if run.has(*_OWN_CAUSE) else loud(run.coded("config-validation-failed"))
     events = [*stated, *headline]
     if not events:

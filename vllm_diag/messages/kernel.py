@@ -41,9 +41,9 @@ MESSAGES = (
             "score_adj": integer,
         },
         wordings=(
-            "⟦{scope}: ⟧Killed process {pid}⟦,⟧ ({comm})⟦,⟧⟦ UID⟨:| ⟩{uid},⟧¦⟦ total-vm:{total_vm}kB⟧⟦,⟧⟦ anon-rss:{anon_rss}kB⟧"
-            "⟦,⟧⟦ file-rss:{file_rss}kB⟧⟦,⟧⟦ shmem-rss:{shmem_rss}kB⟧¦⟦,⟧ UID:{uid} pgtables:{pgtables}kB"
-            " oom_score_adj:{score_adj}",
+            "⟦{scope}: ⟧Killed process {pid}⟦,⟧ ({comm})⟦,⟧⟦ UID⟨:| ⟩{uid},⟧¦⟦ total-vm:{total_vm}kB⟧⟦,⟧"
+            "⟦ anon-rss:{anon_rss}kB⟧⟦,⟧⟦ file-rss:{file_rss}kB⟧⟦,⟧⟦ shmem-rss:{shmem_rss}kB⟧¦⟦,⟧"
+            " UID:{uid} pgtables:{pgtables}kB oom_score_adj:{score_adj}",
         ),
         samples=(
             "Out of memory: Killed process 14822 (VLLM::EngineCor) total-vm:64213524kB, anon-rss:31204880kB,"

@@ -79,8 +79,8 @@ PLAN: dict[str, tuple[Lever, ...]] = {
     "cpu-kv-space-too-small": (larger_cpu_space, shorter_context),
     "cpu-kv-space-exceeds-ram": (smaller_cpu_space,),
     "no-kv-cache-memory": (
-        larger_cpu_share, fewer_images, fewer_batched_tokens_first, higher_utilization, quantized_weights, more_devices, fewer_batched_tokens, fewer_sequences, eager,
-        offload_weights,
+        larger_cpu_share, fewer_images, fewer_batched_tokens_first, higher_utilization, quantized_weights,
+        more_devices, fewer_batched_tokens, fewer_sequences, eager, offload_weights,
     ),
     "weights-do-not-fit": (quantized_weights, more_devices, offload_weights),
     "activation-oom": _ROOM_OUTSIDE,
@@ -135,6 +135,7 @@ def plan(finding: Finding, diagnosis: Diagnosis) -> Plan:
         for remedy in found
         if remedy is not None and not _in_force(remedy, context) and has_flag(remedy.flag or "", context.release)
     ]
+    remedies = list({remedy.id: remedy for remedy in reversed(remedies)}.values())[::-1]
     # What applies as it is comes before what needs a choice; the table's order decides the rest.
     remedies.sort(key=lambda r: _RANK[r.applicability])
     doubts = [doubt(context) for doubt in WONT_HELP.get(finding.code, ())]

@@ -10,7 +10,8 @@ from vllm_diag.remedies.model import Context, Remedy, WontHelp
 
 def _half(current: object, default: int, floor: int) -> int:
     number = current if isinstance(current, int) and current > 0 else default
-    return max(floor, 2 ** int(math.log2(max(1, number // 2))))
+    # The largest power of two that is at most half.
+    return max(floor, 1 << (max(2, number).bit_length() - 2))
 
 
 def shorter_profile(context: Context) -> Remedy | None:
@@ -27,7 +28,7 @@ def shorter_profile(context: Context) -> Remedy | None:
         applicability="choose",
         gain="an attention matrix grows with the square of the length: a quarter of it takes a sixteenth",
         cost="longer requests are refused",
-        why="more was asked for at once than the device has; an attention backend without full matrices is the other way",
+        why="more was asked for at once than the device has; a backend without full matrices is the other way",
     )
 
 
@@ -104,7 +105,7 @@ def lower_utilization(context: Context) -> Remedy | None:
         applicability="as-is" if missing and context.utilization_known else "choose",
         gain=f"{human((used - value) * total.low)} outside the KV cache" if total else "room outside the KV cache",
         cost="as much less KV cache",
-        why=(f"short by {human(missing)}; " if missing else "") + context.utilization_words,
+        why=(f"{human(missing)} are missing, with a margin; " if missing else "") + context.utilization_words,
     )
 
 

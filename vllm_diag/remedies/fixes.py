@@ -519,6 +519,11 @@ def template_that_exists(context: Context) -> Remedy | None:
     )
 
 
+_caches_on = fixed(
+    "caches-on", "env", "TORCHINDUCTOR_FORCE_DISABLE_CACHES", None,
+    "with torch 2.7 vLLM cannot compile while the caches are switched off", op="remove", gain="artifacts are found",
+    applicability="situational",
+)  # fmt: skip
 _newer_vllm = fixed(
     "newer-vllm", "command", None, "pip install --upgrade vllm",
     "models and GPUs are added with each release", op="raise", gain="support for newer models and devices",
@@ -730,7 +735,7 @@ PLAN: dict[str, tuple[Lever, ...]] = {
     "extension-abi-mismatch": (_fresh_environment,),
     "kernel-op-missing": (_build_for_platform,),
     "build-toolchain-missing": (install_tool, newer_ptxas, no_flashinfer_sampler),
-    "compile-cache-corrupt": (without_the_cache,),
+    "compile-cache-corrupt": (without_the_cache, _caches_on),
     "package-metadata-missing": (install_package,),
     "cpu-instruction-missing": (_build_for_cpu,),
     "port-in-use": (stop_the_holder, another_port, another_rendezvous_port),

@@ -103,13 +103,21 @@ def more_host_memory(context: Context) -> Remedy | None:
 
 def higher_limit(context: Context) -> Remedy | None:
     """Raise the limit of the container."""
+    run = context.diagnosis.run
+    flag, unit = "--memory", "g"
+    if run.has("slurm-oom-kill"):
+        flag, unit = "--mem", "G"
+    elif run.has("container-oom-killed") or "/kubepods" in str(context.finding.facts.get("cgroup", "")):
+        flag, unit = "resources.limits.memory", "Gi"
+    elif str(context.finding.facts.get("cgroup", "")).endswith(".service"):
+        flag, unit = "MemoryMax", "G"
     limit = context.finding.facts.get("limit_gib")
     resident = context.finding.facts.get("resident_gib")
-    value = f"{math.ceil(max(limit or 0, resident or 0) * 1.5) + 1}g" if limit or resident else None
+    value = f"{math.ceil(max(limit or 0, resident or 0) * 1.5) + 1}{unit}" if limit or resident else None
     return Remedy(
         id="higher-memory-limit",
         kind="command",
-        flag="--memory",
+        flag=flag,
         op="raise",
         value=value,
         applicability="choose",
@@ -270,7 +278,7 @@ def larger_cpu_share(context: Context) -> Remedy | None:
         applicability="as-is" if value else "choose",
         gain="memory for the KV cache beside the worker's own",
         cost="as much host memory",
-        why=f"the worker holds {consumed:.2f} GiB, its share is {event.requested}; on the CPU the flag is a share of RAM",
+        why=f"the worker holds {consumed:.2f} GiB, its share is {event.requested}; the flag is a share of RAM here",
     )
 
 

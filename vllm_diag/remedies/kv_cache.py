@@ -161,8 +161,8 @@ def no_higher_utilization_overspent(context: Context) -> WontHelp | None:
     return WontHelp(
         "--gpu-memory-utilization",
         "raise",
-        f"from {used:g} to {HIGHEST_UTILIZATION} frees about {gain} on a device that its known terms fill, and {human(short)}"
-        " are overspent",
+        f"from {used:g} to {HIGHEST_UTILIZATION} frees about {gain} on a device that its known terms fill;"
+        f" {human(short)} are overspent",
     )
 
 
@@ -218,7 +218,8 @@ def quantized_weights(context: Context) -> Remedy | None:
     weights = context.diagnosis.ledger.main.weights
     gain = "a half (8 bits) to three quarters (4 bits) of the weights' memory"
     if weights:
-        gain = f"about {human(weights.amount.bytes / 2)} (8 bits) to {human(weights.amount.bytes * 0.7)} (4 bits) on each rank"
+        half, most = human(weights.amount.bytes / 2), human(weights.amount.bytes * 0.7)
+        gain = f"about {half} (8 bits) to {most} (4 bits) on each rank"
     return Remedy(
         id="quantized-weights",
         kind="flag",

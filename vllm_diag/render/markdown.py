@@ -65,8 +65,8 @@ def _finding(finding: FindingItem) -> list[str]:
         lines += ["", "**What to do**", ""]
         for remedy in finding.remedies:
             lines.append(
-                f"- {_code(words.change(remedy))} ({remedy.applicability}): {_plain(remedy.gain)}."
-                f" Cost: {_plain(remedy.cost)}. {_plain(remedy.why)}"
+                f"- {_code(words.change(remedy))} ({remedy.applicability}): {_plain(words.benefit(remedy))}"
+                f" {_plain(remedy.why)}"
             )
     if finding.wont_help:
         lines += ["", "**What will not help**", ""]

@@ -76,7 +76,8 @@ def document(report: Report, all_runs: bool, width: int) -> RenderableType:
             parts += _finding(finding, width, full=index == 0)
         else:
             parts.append(_note(finding))
-    parts += [part for budget in report.budget[:8] for part in _budget(budget)]
+    one_source = len({event["source"] for event in report.events}) <= 1
+    parts += [part for budget in report.budget[:8] for part in _budget(budget, one_source)]
     if len(report.budget) > 8:
         parts.append(Text(f"... and {len(report.budget) - 8} more ranks (--format json shows all)"))
     parts += _unknown(report)
@@ -115,13 +116,15 @@ def _history(report: Report, every: bool) -> RenderableType:
 
 
 def _title(title: str, style: str, where: str, width: int) -> RenderableType:
-    room = max(4, width - len(title) - len(where) - 3)
-    return Group(Text(), Text.assemble((title, style), " ", ("-" * room, "dim"), " ", (where, "dim")))
+    most = width - len(title) - 6
+    if len(where) > most:
+        where = "..." + where[3 - most :] if most > 16 else ""
+    room = max(1, width - len(title) - len(where) - (2 if where else 1))
+    return Group(Text(), Text.assemble((title, style), " ", ("-" * room, "dim"), (f" {where}" if where else "", "dim")))
 
 
 def _finding(finding: FindingItem, width: int, full: bool) -> list[RenderableType]:
     where = words.place(finding.evidence[0]) if finding.evidence else ""
-    where = where if len(where) < width // 2 else "..." + where[-width // 3 :]
     parts: list[RenderableType] = [
         _title(finding.title.upper(), _SEVERITY_STYLE[finding.severity], where, width),
         Text(finding.summary),
@@ -157,7 +160,7 @@ def _advice(finding: FindingItem) -> RenderableType | None:
         label = words.strength(remedy, index == 0)
         style = "bold green" if label == "try" else "green" if label == "or" else ""
         body = Text.assemble((words.change(remedy), "bold" if index == 0 else ""))
-        body.append(f"\n{remedy.gain}. Cost: {remedy.cost}." if index < 3 else f"\n{remedy.gain}.")
+        body.append("\n" + words.benefit(remedy, with_cost=index < 3))
         if remedy.why and index == 0:
             body.append(f"\nBecause: {remedy.why}.", style="dim")
         table.add_row(Text(label, style=style), body)
@@ -192,7 +195,7 @@ def _note(finding: FindingItem) -> RenderableType:
     return Group(Text(), Text.assemble(("note  ", "bold"), f"{finding.code}: {finding.summary}{where}"))
 
 
-def _budget(budget: BudgetItem) -> list[RenderableType]:
+def _budget(budget: BudgetItem, one_source: bool) -> list[RenderableType]:
     equation = words.equation(budget)
     terms = [(name, getattr(budget, name)) for name in words.TERMS if getattr(budget, name) is not None]
     if not terms and budget.foreign is None:
@@ -210,7 +213,7 @@ def _budget(budget: BudgetItem) -> list[RenderableType]:
             Text.assemble("    ", (letter or " ", style), f" {label}"),
             Text(human(figure.bytes)),
             Text(figure.origin, style="dim"),
-            Text(words.figure_note(figure), style="dim"),
+            Text(words.figure_note(figure, one_source), style="dim"),
         )
     parts: list[RenderableType] = [Text(), head]
     bar = _bar(budget)
@@ -226,9 +229,11 @@ def _bar(budget: BudgetItem) -> RenderableType | None:
         return None
     bar = Text("    [")
     used = 0
+    # What the failing process held contains its weights and the rest; drawn once.
+    whole_process = budget.own is not None
     for name, (letter, style) in _TERM_STYLE.items():
         figure = getattr(budget, name)
-        if figure is None or figure.bytes <= 0:
+        if figure is None or figure.bytes <= 0 or (whole_process and name not in ("own", "foreign")):
             continue
         cells = min(_BAR - used, max(1, round(figure.bytes / whole.bytes * _BAR)))
         bar.append(letter * cells, style=style)
@@ -245,10 +250,14 @@ def _unknown(report: Report) -> list[RenderableType]:
     ignored = report.not_understood
     if ignored.count:
         where = f", the first at {words.place(ignored.first)}" if ignored.first else ""
-        lines = "line looks" if ignored.count == 1 else "lines look"
+        one = ignored.count == 1
         parts += [
             Text(),
-            Text(f"{ignored.count} {lines} like a memory message and was not understood{where}.", style="dim"),
+            Text(
+                f"{ignored.count} {'line looks' if one else 'lines look'} like a memory message and"
+                f" {'was' if one else 'were'} not understood{where}.",
+                style="dim",
+            ),
         ]
     if report.failed_causes:
         parts += [

@@ -45,10 +45,16 @@ def places(evidence: list[EvidenceItem], most: int = 2) -> str:
     return ", ".join(shown)
 
 
-def figure_note(figure: Figure) -> str:
-    """Return how a figure is known: its place, its derivation, or that it is assumed."""
+def figure_note(figure: Figure, one_source: bool = False) -> str:
+    """Return how a figure is known: its place, its derivation, or that it is assumed.
+
+    With ``one_source`` the name of the source goes without saying.
+    """
     known = f"+/- {human(figure.slack)}" if figure.origin != "stated" and figure.slack else ""
-    parts = [figure.why, places(figure.evidence) if figure.origin == "stated" else "", known]
+    where = places(figure.evidence) if figure.origin == "stated" else ""
+    if one_source and figure.evidence:
+        where = where.replace(figure.evidence[0].source + ":", "line ").replace(", :", ", ")
+    parts = [figure.why, where, known]
     return ", ".join(part for part in parts if part)
 
 
@@ -67,6 +73,12 @@ def strength(remedy: RemedyItem, first: bool) -> str:
     if remedy.applicability == "as-is":
         return "try" if first else "or"
     return "may help" if remedy.applicability == "choose" else "last"
+
+
+def benefit(remedy: RemedyItem, with_cost: bool = True) -> str:
+    """Return what a remedy gains, and what it costs where it costs anything."""
+    cost = f" Cost: {remedy.cost}." if with_cost and remedy.cost not in ("", "none") else ""
+    return f"{remedy.gain}.{cost}"
 
 
 VERDICTS = {
