@@ -38,12 +38,12 @@ _MAX_WIDTH = 400
 _REACH = 20_000
 
 _EXCEPTION = regex.compile(
-    r"(?:(?:[\w.]{1,120}\.)?\w{0,60}(?:Error|Exception|OutOfResources|Fault)(?:\([\w.]{1,80}\))?:"
-    r"|Valueerror,|\[\w{2,30}\]|-ERROR-|-)"
+    r"(?:(?:[\w.]{1,120}\.)?\w{0,60}(?:Error|Exception|OutOfResources|Fault)\w{0,40}(?:\([\w.]{1,80}\))?:"
+    r"|Valueerror,|\[(?:info|error|warn|warning|debug)\]|-ERROR-|-)"
 )
 # "RuntimeError: Worker failed with error ...: ValueError: ": so many may stand in a row.
 _MAX_EXCEPTIONS = 4
-_INNER_EXCEPTION = regex.compile(r"[A-Z]\w{2,60}(?:Error|Exception)(?:\([\w.]{1,80}\))?:")
+_INNER_EXCEPTION = regex.compile(r"[A-Z]\w{0,60}(?:Error|Exception|OutOfResources)(?:\([\w.]{1,80}\))?:")
 CLIENT_TEXT = regex.compile(
     r"Receivedrequest|Addedrequest|prompt:|prompt=|Namespace\(|^args:|non-defaultargs:|messages=|template="
     r"|withconfig:|[\"'](?:role|content|prompt|text)[\"']:|Dumpinginputdata"
@@ -194,7 +194,7 @@ def _hits(text: _Text) -> Iterator[_Hit]:
             continue
         for begin in text.starts(number):
             yield from _hits_at(index, text, begin, max(end, begin))
-    if "Error:" in text.joined or "Exception:" in text.joined:
+    if "Error:" in text.joined or "Exception:" in text.joined or "OutOfResources:" in text.joined:
         for inner in _INNER_EXCEPTION.finditer(text.joined):
             line = text.line_at(inner.end())
             if not CLIENT_TEXT.search(text.joined, text.edges[line], inner.start()):

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, TypeVar
 
 from vllm_diag.events import Event, Landmark, Metric, ProcessDied, Settings, Stats, Version
 from vllm_diag.evidence import Evidence
+from vllm_diag.messages import catalogue
 from vllm_diag.releases import Release, parse_release
 
 _PER_CODE = 40
@@ -29,6 +31,14 @@ _ENDED = frozenset(
         "unit-oom-killed", "kv-cache-too-small", "kv-cache-below-max-len", "stats",
     }
 )  # fmt: skip
+
+
+@cache
+def _ended() -> frozenset[str]:
+    """Return the codes after which a launch marker begins a new run: the end of a start, of whatever kind."""
+    return _ENDED | {message.code for message in catalogue() if message.fatal}
+
+
 # What other programs than vLLM print: by itself no launch.
 HOST_CODES = frozenset(
     {
@@ -180,7 +190,7 @@ class _Builder:
             return False
         if self.counts.keys() <= HOST_CODES and "unit-restart" not in self.counts:
             return False
-        return bool(_ENDED & self.counts.keys()) and (event.code != "engine-starting" or not self._same_launch(event))
+        return bool(_ended() & self.counts.keys()) and (event.code != "engine-starting" or not self._same_launch(event))
 
     def _same_launch(self, event: Event) -> bool:
         """An engine that starts behind a server that has only just started belongs to it."""

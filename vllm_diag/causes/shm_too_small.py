@@ -9,12 +9,15 @@ What fixes it: `--shm-size=16g` or `--ipc=host` for Docker, a memory-backed empt
 Kubernetes. To verify: `df -h /dev/shm` inside the container.
 """
 
+import re
+
 from vllm_diag.causes import Case, Cause, Finding, in_mib
 from vllm_diag.causes._torch_oom import CASCADE
 from vllm_diag.events import Event, Landmark, ProcessDied, ShmShort
 from vllm_diag.quantities import MIB
 
-_SHM_PLACES = ("/dev/shm", "/psm_", "/torch_", "/sem.", "shared_memory.py", "heap.py:", "synchronize.py")
+# Names of shared-memory files and of the modules that make them; /torch_compile_cache is on disk.
+_SHM_PLACE = re.compile(r"/dev/shm|/psm_|/torch_\d|/sem\.|shared_memory\.py|heap\.py:|synchronize\.py")
 
 
 def judge(case: Case, cause: Cause) -> Finding | None:
@@ -68,7 +71,7 @@ def _only_its_size(case: Case, cause: Cause) -> Finding | None:
 def _in_shm(event: Event) -> bool:
     path = str(event.get("path") or "") if isinstance(event, Landmark) else ""
     places = (path, *event.at.frames[-3:])
-    return any(place in text for text in places for place in _SHM_PLACES)
+    return any(_SHM_PLACE.search(text) for text in places)
 
 
 CAUSE = Cause(
