@@ -25,9 +25,9 @@ def by_flag(finding: FindingItem, flag: str) -> RemedyItem | None:
 def refusal(needed: float, available: float, length: int, estimate: str = "") -> str:
     """Return V1's refusal as releases 0.9 to 0.13 print it."""
     return (
-        f"ValueError: To serve at least one request with the models's max seq len ({length}), ({needed:.2f} GiB KV cache"
-        f" is needed, which is larger than the available KV cache memory ({available:.2f} GiB). {estimate}Try increasing"
-        " `gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine.\n"
+        f"ValueError: To serve at least one request with the models's max seq len ({length}), ({needed:.2f} GiB KV"
+        f" cache is needed, which is larger than the available KV cache memory ({available:.2f} GiB). {estimate}Try"
+        " increasing `gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine.\n"
     )
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import codecs
 import html
+import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator
@@ -171,11 +172,13 @@ _LAYERS = re.compile(
   | (?P<header>(?P<level>{_LEVELS})\s+
         (?:(?P<date>\d\d-\d\d\s\d\d:\d\d(?::\d\d)?(?:[.,]\d{{1,6}})?)\s*)?
         \[?(?P<file>[\w./-]{{1,200}}\.(?:py|cc|cpp|rs)(?::\s?\d{{1,6}}|(?=\])))\]\s?)
-  | (?P<bare>(?P<level2>{_LEVELS})(?::\s{{1,12}}|:[\w.]{{1,120}}:|\s+\d\d-\d\d\s\d\d:\d\d(?::\d\d)?\s+|\s+(?=[A-Z\#(\[])))
+  | (?P<bare>(?P<level2>{_LEVELS})(?::\s{{1,12}}|:[\w.]{{1,120}}:
+        |\s+\d\d-\d\d\s\d\d:\d\d(?::\d\d)?\s+|\s+(?=[A-Z\#(\[])))
   | (?P<stamp>\[(?P<stamped>\d\d-\d\d\s\d\d:\d\d:\d\d)\]\s)
   | (?P<kernelname>kernel:\s)
   | (?P<filetag>\[(?P<file2>[\w./-]{{1,120}}\.py:\d{{1,6}})\]\s?)
-  | (?P<rankline>\[(?:rank|default)(?P<rank2>\d{{1,6}})\]:(?:\[rank\d{{1,6}}\]:)?\s?|\[\d+,(?P<rank3>\d{{1,6}})\]<std(?:err|out)>:\s?)
+  | (?P<rankline>\[(?:rank|default)(?P<rank2>\d{{1,6}})\]:(?:\[rank\d{{1,6}}\]:)?\s?
+        |\[\d+,(?P<rank3>\d{{1,6}})\]<std(?:err|out)>:\s?)
   | (?P<iso>[\[(]?(?P<isotime>{_ISO})[\])]?(?::|,)?(?:\s+(?:stdout|stderr)\s+[FP])?(?:\s+|$){_TAG})
   | (?P<syslog>(?P<logtime>(?!pid)[^\W\d]{{3,5}}\.?\s{{1,2}}\d{{1,2}}\s\d\d:\d\d:\d\d(?:\.\d{{1,6}})?)\s{_TAG2})
   | (?P<decode>(?:kern|user|daemon|syslog)\s{{0,6}}:\w{{3,6}}\s{{0,6}}:\s)
@@ -321,7 +324,7 @@ def _split_glued(line: Line) -> list[Line]:
     edges = sorted({0, *found, len(line.text)})
     return [
         strip_envelope(replace(line, text=line.text[a:b], head=a > 0 or line.head))
-        for a, b in zip(edges, edges[1:], strict=False)
+        for a, b in itertools.pairwise(edges)
         if line.text[a:b].strip()
     ]
 

@@ -356,8 +356,8 @@ MESSAGES = (
         seen="0.6.2 - 0.33.0",
         reads={"seconds": number, "minutes": number},
         wordings=(
-            "Timed out waiting for engine core processes to start¦. This is often caused by slow weight loading for large"
-            " models. Waited {seconds}s",
+            "Timed out waiting for engine core processes to start¦. This is often caused by slow weight loading for"
+            " large models. Waited {seconds}s",
             "Timed out waiting for engines to send initial message on input socket",
             "Did not receive response from front-end process within {minutes} minutes",
         ),

@@ -39,7 +39,8 @@ MESSAGES = (
             "⟦Engine {index}: ⟧Avg prompt throughput: {prompt_throughput} tokens/s, Avg generation throughput:"
             " {generation_throughput} tokens/s, Running: {running} reqs, ⟦Swapped: {swapped} reqs, ⟧"
             "⟦Pending: {pending} reqs⟧⟦Waiting: {waiting} reqs⟧⟦, Deferred: {deferred} reqs⟧⟦, KV fetch: {fetch}⟧"
-            "⟦, Preemptions: {preemptions}⟧⟦,⟧ {device} KV cache usage: {kv_usage}%¦, CPU KV cache usage: {cpu_kv_usage}%",
+            "⟦, Preemptions: {preemptions}⟧⟦,⟧ {device} KV cache usage: {kv_usage}%"
+            "¦, CPU KV cache usage: {cpu_kv_usage}%",
         ),
         samples=(
             "Avg prompt throughput: 0.0 tokens/s, Avg generation throughput: 4.2 tokens/s, Running: 2 reqs, Swapped:"
