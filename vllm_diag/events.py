@@ -344,6 +344,7 @@ class ProcessDied(Event):
 
     process: str | None = None
     exit_code: int | None = None
+    status: int | None = None
     pid: int | None = None
 
 

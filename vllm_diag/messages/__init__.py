@@ -71,11 +71,12 @@ def catalogue() -> tuple[Message, ...]:
         torch_allocator,
         vllm_engine,
         vllm_memory,
+        vllm_notices,
         vllm_serving,
     )
 
     modules = (
-        vllm_engine, vllm_memory, vllm_serving, torch_allocator, kernel, host, failures, hub, gpu_runtime, distributed,
-        toolchain,
+        vllm_engine, vllm_memory, vllm_notices, vllm_serving, torch_allocator, kernel, host, failures, hub, gpu_runtime,
+        distributed, toolchain,
     )  # fmt: skip
     return tuple(message for module in modules for message in module.MESSAGES)

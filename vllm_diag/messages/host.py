@@ -10,6 +10,13 @@ from vllm_diag.messages import Message
 from vllm_diag.quantities import Reader, count, integer, number, raw_bytes, size, words
 
 _unit = Reader("unit", r"[\w@:.\\-]{1,120}?\.(?:service|scope|slice)", str, ("vllm.service",))
+# A size as df -h prints it; "0" has no unit.
+_df = Reader(
+    "df_size",
+    r"\d{1,6}(?:\.\d)?[KMGT]|0(?=[\dKMGT])",
+    lambda text: size.read(text + ("B" if text == "0" else "")),
+    ("64M",),
+)
 _path = Reader("path", r"[^\s'\"<>,]{1,300}?", str, ("/dev/shm/nccl-Zk3A1b",))
 
 MESSAGES = (
@@ -41,8 +48,8 @@ MESSAGES = (
         emitter="docker compose, runtimes",
         always={"exit_code": -9},
         fatal=True,
-        reads={"name": words},
-        wordings=("{name} exited with code 137", "{name} ended with status 137", "Exit Code: 137"),
+        reads={"name": words, "status": Reader("status", r"137(?!\d)", int, ("137",))},
+        wordings=("{name} exited with code {status}", "{name} ended with status {status}", "Exit Code: {status}"),
         samples=("vllm-1 exited with code 137", "engine ended with status 137", "      Exit Code:    137"),
         means="A container or process ended by SIGKILL; not by whom.",
     ),
@@ -254,7 +261,7 @@ MESSAGES = (
         emitter="NCCL, PyTorch, Python",
         fatal=True,
         anywhere=True,
-        reads={"path": _path, "required": raw_bytes, "size": raw_bytes, "line": count},
+        reads={"path": _path, "required": raw_bytes, "free": raw_bytes, "size": raw_bytes, "line": count},
         wordings=(
             "Error while creating shared memory segment {path} (size {required})¦, error: No space left on device",
             "Error: failed to extend {path} to {required} bytes",
@@ -262,7 +269,8 @@ MESSAGES = (
             "unable to allocate shared memory(shm) for file <{path}>: ⟨No space left on device|Resource temporarily"
             " unavailable⟩",
             "unable to write to file <{path}>",
-            "System memory request exceeds memory available in /dev/shm",
+            "System memory request exceeds memory available in /dev/shm¦. The request is for {required} bytes, and the amount"
+            " available is {free} bytes",
         ),
         samples=(
             "misc/shmutils.cc:72 NCCL WARN Error: failed to extend /dev/shm/nccl-Zk3A1b to 7340384 bytes, error: No"
@@ -279,8 +287,13 @@ MESSAGES = (
     Message(
         code="shm-size",
         emitter="df",
-        reads={"size": Reader("size", r"\d{1,6}(?:\.\d)?[KMGT]", size.read, ("64M",)), "used": words},
-        wordings=("shm {size}¦ {used}/dev/shm",),
+        reads={
+            "size": _df,
+            "used": _df,
+            "free": _df,
+            "percent": count,
+        },
+        wordings=("shm {size}¦ {used} {free} {percent}% /dev/shm",),
         samples=("shm              64M     0   64M   0% /dev/shm",),
         means="Size of /dev/shm as df shows it.",
     ),
@@ -289,8 +302,8 @@ MESSAGES = (
         emitter="Python, libraries",
         fatal=True,
         anywhere=True,
-        reads={"path": _path},
-        wordings=("[Errno 28] No space left on device¦: '{path}'", "No space left on device (os error 28)"),
+        reads={"path": _path, "errno": Reader("errno", "28", int, ("28",))},
+        wordings=("[Errno {errno}] No space left on device¦: '{path}'", "No space left on device (os error 28)"),
         samples=(
             "[Errno 28] No space left on device: '/root/.cache/huggingface/hub/x'",
             "[Errno 28] No space left on device",
@@ -305,8 +318,8 @@ MESSAGES = (
         emitter="PyTorch, safetensors",
         fatal=True,
         anywhere=True,
-        reads={"tried": raw_bytes, "path": _path},
-        wordings=("unable to mmap {tried} bytes from file <{path}>: Cannot allocate memory",),
+        reads={"tried": raw_bytes, "path": _path, "errno": count},
+        wordings=("unable to mmap {tried} bytes from file <{path}>: Cannot allocate memory¦ ({errno})",),
         samples=(
             "unable to mmap 16933256392 bytes from file </models/m/pytorch_model.bin>: Cannot allocate memory (12)",
         ),

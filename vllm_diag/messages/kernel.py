@@ -42,8 +42,8 @@ MESSAGES = (
         },
         wordings=(
             "⟦{scope}: ⟧Killed process {pid}⟦,⟧ ({comm})⟦,⟧⟦ UID⟨:| ⟩{uid},⟧¦⟦ total-vm:{total_vm}kB⟧⟦,⟧"
-            "⟦ anon-rss:{anon_rss}kB⟧⟦,⟧⟦ file-rss:{file_rss}kB⟧⟦,⟧⟦ shmem-rss:{shmem_rss}kB⟧¦⟦,⟧"
-            " UID:{uid} pgtables:{pgtables}kB oom_score_adj:{score_adj}",
+            "⟦ anon-rss:{anon_rss}kB⟧⟦,⟧⟦ file-rss:{file_rss}kB⟧⟦,⟧⟦ shmem-rss:{shmem_rss}kB⟧⟦,⟧"
+            "⟦ UID:{uid}⟧⟦ pgtables:{pgtables}kB⟧⟦,⟧⟦ oom_score_adj:{score_adj}⟧",
         ),
         samples=(
             "Out of memory: Killed process 14822 (VLLM::EngineCor) total-vm:64213524kB, anon-rss:31204880kB,"
@@ -97,8 +97,8 @@ MESSAGES = (
         code="oom-invoked",
         emitter="Linux kernel",
         seen="2.6 - 6.12",
-        reads={"comm": words, "gfp_mask": words, "order": integer},
-        wordings=("{comm} invoked oom-killer: gfp_mask={gfp_mask}, order={order}",),
+        reads={"comm": words, "gfp_mask": words, "order": integer, "score_adj": integer},
+        wordings=("{comm} invoked oom-killer: gfp_mask={gfp_mask}, order={order}¦, oom_score_adj={score_adj}",),
         samples=(
             "VLLM::EngineCor invoked oom-killer: gfp_mask=0x140cca(GFP_HIGHUSER_MOVABLE|__GFP_COMP), order=0,"
             " oom_score_adj=0",

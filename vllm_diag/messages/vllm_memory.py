@@ -579,12 +579,18 @@ MESSAGES = (
         seen="0.18.1 - 0.33.0",
         reads={"utilization": number, "equivalent": number, "suggested": number},
         wordings=(
-            "CUDA graph memory profiling is enabled (¦default since v0.21.0). The current"
-            " --gpu-memory-utilization={utilization} is equivalent to --gpu-memory-utilization={equivalent} without"
-            " CUDA graph memory profiling. To maintain the same effective KV cache size as before, increase"
-            " --gpu-memory-utilization to {suggested}.",
-            "CUDA graph memory profiling is disabled",
-            "In v0.19, CUDA graph memory profiling will be enabled by default",
+            "CUDA graph memory profiling is enabled (⟨default since v0.21.0|VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=1⟩)."
+            "⟦ This will become the default in v0.19.⟧¦ The current --gpu-memory-utilization={utilization} is equivalent to"
+            " --gpu-memory-utilization={equivalent} without CUDA graph memory profiling. To maintain the same effective KV"
+            " cache size as before, increase --gpu-memory-utilization to {suggested}.",
+            "CUDA graph memory profiling is disabled (VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0)¦. Without it, CUDA graph"
+            " memory is not accounted for during KV cache allocation, which may require lowering --gpu-memory-utilization to"
+            " avoid OOM. Consider re-enabling it (the default as of v0.21.0) and increasing --gpu-memory-utilization from"
+            " {utilization} to {suggested}.",
+            "In v0.19, CUDA graph memory profiling will be enabled by default¦"
+            " (VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=1), which more accurately accounts for CUDA graph memory during KV"
+            " cache allocation. To try it now, set VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=1 and increase"
+            " --gpu-memory-utilization from {utilization} to {suggested} to maintain",
         ),
         samples=(
             "CUDA graph memory profiling is enabled (default since v0.21.0). The current"
