@@ -206,6 +206,9 @@ def strip_envelope(line: Line) -> Line:
         if not found or found.end() == at:
             break
         kind = found.lastgroup or ""
+        if kind == "quoted" and head:
+            # People quote whole lines; behind a header "# GPU blocks" is the message.
+            break
         at = found.end()
         head = head or kind in _HEADS
         level = found["level"] or found["level2"] or level
@@ -339,7 +342,7 @@ _NAME_AND_RANK = re.compile(r"\(VllmWorker(?=[A-Z]{2,4}\d)")
 # What a header begins with, and what it can end in when it is cut off: its own signs and
 # capitals, or a word behind a bracket or a blank.
 _HALF_START = re.compile(r"[(DIWECF]")
-_HALF_END = re.compile(r"(?:[A-Z0-9:. -]|[([ :][\w./-]{1,60}|pid=\d{0,10}|ip=[\w.:]{0,40})$")
+_HALF_END = re.compile(r"(?:[A-Z0-9:. -]|[([ :][\w./-]{0,60}|pid=\d{0,10}|ip=[\w.:]{0,40})$")
 _MAX_HALF, _MAX_PARTS = 160, 16
 
 

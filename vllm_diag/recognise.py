@@ -306,6 +306,7 @@ def _hit_around(text: _Text, at: int, candidate: _Candidate, done: int) -> _Hit 
     Text before ``done`` is part of another.
     """
     anchor_line = text.line_at(at)
+    best: _Hit | None = None
     for line in range(anchor_line, -1, -1):
         if at - text.edges[line + 1] > _BEFORE_ANCHOR:
             break
@@ -313,11 +314,12 @@ def _hit_around(text: _Text, at: int, candidate: _Candidate, done: int) -> _Hit 
             hit = _search(candidate, text, max(text.edges[line], done), at)
         else:
             hit = _match_on(candidate, text, line, at)
-        if hit:
-            return hit
-        if text.lines[line].head:
+        if hit and (best is None or len(hit.found) > len(best.found)):
+            best = hit
+        # One that begins where a line does may have begun on the line before.
+        if text.lines[line].head or (best and best.start > text.edges[line]):
             break
-    return None
+    return best
 
 
 def _match_on(candidate: _Candidate, text: _Text, line: int, at: int) -> _Hit | None:
