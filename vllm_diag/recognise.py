@@ -313,7 +313,9 @@ def _hit_around(text: _Text, at: int, candidate: _Candidate, done: int) -> _Hit 
         if candidate.message.anywhere:
             hit = _search(candidate, text, max(text.edges[line], done), at)
         else:
-            hit = _match_on(candidate, text, line, at)
+            hit = (
+                None if CLIENT_TEXT.search(text.joined, text.edges[line], at) else _match_on(candidate, text, line, at)
+            )
         if hit and (best is None or len(hit.found) > len(best.found)):
             best = hit
         # One that begins where a line does may have begun on the line before.

@@ -303,6 +303,7 @@ MESSAGES = (
             "Engine core initialization failed. See root cause above. Failed core proc(s): {}",
             "Engine core initialization failed. See root cause above. Failed core proc(s): {'EngineCore': -9}",
             "Engine core initialization failed. See root cause above.",
+            "CoreEngineProc initialization failed. See root cause above.",
             "Engine process failed to start. See stack trace for the root cause.",
             "EngineCoreProc failed to start.",
             "Frontend process failed during engine core initialization. See root cause above.",

@@ -190,7 +190,10 @@ MESSAGES = (
             "Overriding num_gpu_blocks={profiled} with num_gpu_blocks_override={blocks}",
             "Replacing profiled num_gpu_blocks={profiled} with forced_num_gpu_blocks={blocks}",
         ),
-        samples=("Overriding num_gpu_blocks=2163 with num_gpu_blocks_override=512",),
+        samples=(
+            "Overriding num_gpu_blocks=2163 with num_gpu_blocks_override=512",
+            "Replacing profiled num_gpu_blocks=2163 with forced_num_gpu_blocks=512",
+        ),
         means="The block count was set by hand, so the cache may be far smaller than the memory.",
     ),
     Message(
