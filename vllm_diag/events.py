@@ -330,6 +330,18 @@ class OomSummary(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OomTask(Event):
+    """A row of the kernel's task table: pages of 4 KiB, as on x86."""
+
+    pid: int
+    name: str
+    rss: Amount
+    total_vm: Amount | None = None
+    swapped: Amount | None = None
+    score_adj: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CgroupUse(Event):
     """Memory of a cgroup against its limit at an OOM."""
 

@@ -221,6 +221,8 @@ def _weight(hit: _Hit) -> tuple[int, int]:
 def _match(candidate: _Candidate, text: _Text, start: int, line_end: int) -> _Hit | None:
     """Match on the line alone and on the whole record; more figures justify the longer reach."""
     pattern, joined = candidate.wording.pattern, text.joined
+    if candidate.message.spaced:
+        return _match_row(candidate, text, start)
     try:
         alone = pattern.match(joined, start, line_end, timeout=_TIMEOUT)
         whole = None
@@ -232,6 +234,19 @@ def _match(candidate: _Candidate, text: _Text, start: int, line_end: int) -> _Hi
     if candidate.message.whole_line:
         return one if one and one.end == line_end else None
     return _longer(text, one, _hit(candidate, whole))
+
+
+def _match_row(candidate: _Candidate, text: _Text, start: int) -> _Hit | None:
+    """Match a table's row on its line as it is; blanks are all that tells its figures apart."""
+    number = text.line_at(start)
+    if start != text.edges[number]:
+        return None
+    try:
+        row = candidate.wording.pattern.fullmatch(text.lines[number].text.strip(), timeout=_TIMEOUT)
+    except TimeoutError:
+        return None
+    found = _hit(candidate, row)
+    return found and replace(found, start=start, end=text.edges[number + 1])
 
 
 def _longer(text: _Text, one: _Hit | None, two: _Hit | None) -> _Hit | None:

@@ -13,12 +13,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from vllm_diag import remedies
 from vllm_diag.causes import Finding
 from vllm_diag.diagnosis import Diagnosis
-from vllm_diag.events import Event, KvBlocks, ProcessUse, Settings
+from vllm_diag.events import Event, KvBlocks, KvCacheSize, ProcessUse, Settings
 from vllm_diag.evidence import Evidence
 from vllm_diag.ledger import Budget, Entry
 from vllm_diag.quantities import Amount
 from vllm_diag.recognise import Tally
-from vllm_diag.releases import default_block_size
+from vllm_diag.releases import Release, default_block_size
 from vllm_diag.runs import Run
 
 Outcome = Literal["failed", "degraded", "healthy", "starting", "unknown"]
@@ -278,7 +278,12 @@ def event_item(event: Event) -> dict[str, Any]:
 
 
 def _derived(event: Event, run: Run) -> dict[str, Any]:
-    """Blocks as tokens: what a V0 log leaves to the reader."""
+    """What the text leaves to the reader: blocks as tokens, and which meaning a token count has."""
+    if isinstance(event, KvCacheSize):
+        # kv_cache_utils of the releases: 0.8.0 to 0.19 count blocks, 0.20 on requests.
+        if run.release is None:
+            return {}
+        return {"tokens_are": "concurrency x max_model_len" if run.release >= Release(0, 20) else "blocks x block size"}
     if not isinstance(event, KvBlocks):
         return {}
     given = run.settings.get("block_size")

@@ -43,7 +43,7 @@ def _ended() -> frozenset[str]:
 HOST_CODES = frozenset(
     {
         "oom-kill", "oom-candidate", "oom-kill-summary", "oom-invoked", "oom-cgroup-use", "oom-group-kill",
-        "oom-reaped", "oom-task-table", "killed", "killed-command", "exited-137", "container-oom-killed",
+        "oom-reaped", "oom-task-table", "oom-task", "killed", "killed-command", "exited-137", "container-oom-killed",
         "unit-oom-killed", "oomd-killed", "unit-killed", "unit-restart", "unit-started", "unit-stopping",
         "earlyoom-kill", "slurm-oom-kill", "pod-evicted", "shm-size", "bus-error", "bus-error-bare",
         "xid", "gpu-lost", "gpu-probe-failed", "nvswitch-error", "amdgpu-page-fault", "amdgpu-fault-process",

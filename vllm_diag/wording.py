@@ -136,21 +136,26 @@ def position_in(text: str, squeezed_at: int) -> int:
     return len(text)
 
 
-def _to_regex(sequence: _Sequence, readers: Mapping[str, Reader]) -> str:
+def _to_regex(sequence: _Sequence, readers: Mapping[str, Reader], spaced: bool = False) -> str:
     out = []
     for node in sequence.nodes:
         if isinstance(node, _Text):
-            out.append(regex.escape(squeeze(node.text), literal_spaces=True))
+            out.append(_columns(node.text) if spaced else regex.escape(squeeze(node.text), literal_spaces=True))
         elif isinstance(node, _Slot):
             if node.name not in readers:
                 raise WordingError(f"no reader for {{{node.name}}}")
             out.append(f"(?P<{node.name}>{readers[node.name].pattern})")
         elif isinstance(node, _Choice):
-            body = "|".join(_to_regex(option, readers) for option in node.options)
+            body = "|".join(_to_regex(option, readers, spaced) for option in node.options)
             out.append(f"(?:{body})" + ("?" if node.optional else ""))
         else:
-            out.append(f"(?:{_to_regex(node.body, readers)})?")
+            out.append(f"(?:{_to_regex(node.body, readers, spaced)})?")
     return "".join(out)
+
+
+def _columns(text: str) -> str:
+    parts = regex.split(r"(\s+)", text)
+    return "".join(r"\s{1,60}" if part.isspace() else regex.escape(part) for part in parts if part)
 
 
 def _starts(sequence: _Sequence) -> Iterator[tuple[str, bool]]:
@@ -206,17 +211,22 @@ class Compiled:
     slots: tuple[str, ...]
 
 
-def compile_wording(text: str, readers: Mapping[str, Reader]) -> Compiled:
-    """Compile one wording; raises `WordingError` when it is malformed or ambiguous."""
+def compile_wording(text: str, readers: Mapping[str, Reader], spaced: bool = False) -> Compiled:
+    """Compile one wording; raises `WordingError` when it is malformed or ambiguous.
+
+    ``spaced`` is for the rows of tables, whose figures only blanks tell apart: such a wording
+    is matched on one line as it is, and cannot be found across a wrap.
+    """
     sequence, end = _parse(text, 0, "")
     if end != len(text):
         raise WordingError(f"stray closing mark at {end}: {text!r}")
-    _refuse_touching(sequence, readers, text)
+    if not spaced:
+        _refuse_touching(sequence, readers, text)
     ways = {way[:_KEY_LENGTH] for way, _ in _starts(sequence)}
     keys = () if "" in ways else tuple(sorted(ways))
     anchor = max(_literals(sequence), key=len, default="")
     names = tuple(dict.fromkeys(_slots(sequence)))
-    pattern = regex.compile(_to_regex(sequence, readers), regex.V1)
+    pattern = regex.compile(_to_regex(sequence, readers, spaced), regex.V1)
     return Compiled(text, pattern, keys, anchor, names)
 
 

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from vllm_diag.causes import Case, in_gib
-from vllm_diag.events import CgroupUse, Event, OomKill, OomSummary
+from vllm_diag.events import CgroupUse, Event, OomKill, OomSummary, OomTask
 from vllm_diag.quantities import Amount
 from vllm_diag.runs import HOST_CODES
 
@@ -93,4 +93,7 @@ def facts(case: Case) -> dict[str, Any]:
             "shmem_rss_gib": in_gib(kill.shmem_rss),
             "kills": len({k.pid for k in kills}),
         }
+    largest = sorted(case.run.of(OomTask), key=lambda task: -task.rss.bytes)[:3]
+    if largest:
+        found["largest"] = ", ".join(f"{task.name} {task.rss}" for task in largest)
     return found

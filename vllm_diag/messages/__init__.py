@@ -34,6 +34,7 @@ class Message:
         always: fields that the text implies without printing them.
         anywhere: the text may stand behind other words, as torch's does in wrappers.
         whole_line: nothing else may stand on the line ("Killed").
+        spaced: the row of a table, whose figures only blanks tell apart; found on whole lines only.
         fatal: the text is the end of a process or of the start.
 
     """
@@ -49,12 +50,13 @@ class Message:
     always: Mapping[str, Any] = field(default_factory=dict)
     anywhere: bool = False
     whole_line: bool = False
+    spaced: bool = False
     fatal: bool = False
 
     def compiled(self) -> Iterator[Compiled]:
         """Yield the wordings ready to match."""
         for wording in self.wordings:
-            yield compile_wording(wording, self.reads)
+            yield compile_wording(wording, self.reads, self.spaced)
 
 
 @cache

@@ -6,9 +6,9 @@ kernel sources and met in genuine records of 6.1.176 and 6.12.111.
 
 from __future__ import annotations
 
-from vllm_diag.events import CgroupUse, OomKill, OomSummary
+from vllm_diag.events import CgroupUse, OomKill, OomSummary, OomTask
 from vllm_diag.messages import Message
-from vllm_diag.quantities import Reader, count, integer, kib, words
+from vllm_diag.quantities import KIB, Amount, Reader, count, integer, kib, words
 
 _scope = Reader(
     "scope",
@@ -20,6 +20,9 @@ _comm = Reader("comm", r"[^()]{1,64}?(?:\([^()]{0,32}\))?", str, ("VLLM::EngineC
 _path = Reader("path", r"/[^\s,]{0,400}?", str, ("/system.slice/vllm.service",))
 # People who post a kernel line sometimes regroup its digits: 153,700,88kB.
 _kib = Reader("kib", r"\d[\d,]{0,20}", kib.read, ("31204880",))
+
+# Pages of 4 KiB; arm64 and ppc64 kernels may have 64 KiB, which the table does not tell.
+_pages = Reader("pages", r"\d{1,15}", lambda text: Amount(int(text) * 4 * KIB), ("38098",))
 
 MESSAGES = (
     Message(
@@ -131,6 +134,38 @@ MESSAGES = (
         wordings=("oom_reaper: reaped process {pid} ({comm}), now anon-rss:{anon_rss}kB",),
         samples=("oom_reaper: reaped process 94 (VLLM::Worker_TP), now anon-rss:0kB, file-rss:0kB, shmem-rss:33416kB",),
         means="Memory was taken back from a killed process.",
+    ),
+    Message(
+        code="oom-task",
+        event=OomTask,
+        emitter="Linux kernel",
+        seen="3.x - 6.12",
+        spaced=True,
+        reads={
+            "pid": Reader("pid", r"\s{0,12}\d{1,10}\s{0,4}", int, ("94",)),
+            "uid": count,
+            "tgid": count,
+            "total_vm": _pages,
+            "rss": _pages,
+            "rss_anon": _pages,
+            "rss_file": _pages,
+            "rss_shmem": _pages,
+            "pgtables": count,
+            "pmds": count,
+            "swapped": _pages,
+            "score_adj": integer,
+            "name": Reader("name", r"\S.{0,30}", str, ("VLLM::Worker_TP",)),
+        },
+        wordings=(
+            # Since 6.8 rss is told by kind as well; some 4.x count page-table directories.
+            "[{pid}] {uid} {tgid} {total_vm} {rss}⟦ {rss_anon} {rss_file} {rss_shmem}⟧ {pgtables}⟦ {pmds}⟧ {swapped}"
+            " {score_adj} {name}",
+        ),
+        samples=(
+            "[     94]     0    94    39189    38098   352256        0             0 VLLM::Worker_TP",
+            "[     94]     0    94    39189    38098    29700       44     8354   352256        0             0 VLLM::Worker_TP",
+        ),
+        means="One process at an out-of-memory kill: who was large. Shared pages count in each.",
     ),
     Message(
         code="oom-task-table",

@@ -20,6 +20,8 @@ from vllm_diag.render import words
 from vllm_diag.report import BudgetItem, FindingItem, Report
 
 _BAR = 40
+# A fact longer than this is no figure and gets a line of its own.
+_FIGURE = 18
 _TERM_STYLE = {
     "weights": ("W", "blue"),
     "activations": ("A", "magenta"),
@@ -146,9 +148,12 @@ def _facts(rows: list[tuple[str, str]]) -> RenderableType:
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, min_width=22)
     table.add_column(justify="right", no_wrap=True)
-    for label, value in rows[:10]:
-        table.add_row(Text(f"    {label}"), Text(value))
-    return table
+    words_in_full = [(label, value) for label, value in rows if len(value) > _FIGURE]
+    for label, value in rows[:12]:
+        if len(value) <= _FIGURE:
+            table.add_row(Text(f"    {label}"), Text(value))
+    long = [Padding(Text(f"{label}: {value}"), (0, 0, 0, 4)) for label, value in words_in_full]
+    return Group(*([table] if table.row_count else []), *long)
 
 
 def _advice(finding: FindingItem) -> RenderableType | None:
