@@ -154,7 +154,7 @@ def clean(text: str) -> str:
 
 _LEVELS = r"DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL"
 _ISO = r"\d{4}-\d\d-\d\d[T\ ]\d\d:\d\d(?::\d\d)?(?:[.,]\d{1,9})?(?:\s?(?:Z|UTC|[+-]\d\d:?\d\d))?"
-_CTIME = r"\S{2,9}\.?\s+\S{2,9}\.?\s+\d{1,2}\s\d\d:\d\d:\d\d\s\d{4}"
+_CTIME = r"\S{1,9}\.?\s+\S{2,9}\.?\s+\d{1,2}\s\d\d:\d\d:\d\d\s\d{4}"
 
 # "host ident[pid]: " behind a time; believed only there, since "ValueError: " looks the same.
 # A syslog time always has it. Behind an ISO time, which containers print without it, the

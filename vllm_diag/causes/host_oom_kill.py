@@ -11,13 +11,16 @@ To verify: `dmesg -T | grep -i 'killed process'` stays silent over the next star
 
 from vllm_diag.causes import Case, Cause, Finding, RuledOut
 from vllm_diag.causes import _killed as killed
+from vllm_diag.events import OomTask
 
 
 def judge(case: Case, cause: Cause) -> Finding | None:
     events = killed.evidence_of(case)
     proofs = [e for e in events if e.code not in ("oom-cgroup-use", "ray-memory-use", "oom-group-kill")]
-    if not proofs or killed.at_a_limit(case):
+    if killed.at_a_limit(case):
         return None
+    if not proofs:
+        return _table_alone(case, cause)
     facts = killed.facts(case)
     summary = cause.summary
     if "victim" not in facts:
@@ -26,10 +29,26 @@ def judge(case: Case, cause: Cause) -> Finding | None:
         *events[:6],
         facts=facts,
         summary=summary,
-        missing=() if case.run.has("oom-task-table") else ("the task table of the kernel log: who else was large",),
+        missing=()
+        if case.run.has("oom-task-table", "oom-task")
+        else ("the task table of the kernel log: who else was large",),
         ruled_out=[RuledOut("container-memory-limit", "no cgroup limit is named in the kill")]
         if case.run.has("oom-kill")
         else [],
+    )
+
+
+def _table_alone(case: Case, cause: Cause) -> Finding | None:
+    """The table is printed at a kill only; without the lines behind it the victim is not known."""
+    rows = case.run.of(OomTask)
+    if len(rows) < 3 or case.run.ready or case.run.has("oom-kill", "oom-kill-summary"):
+        return None
+    return cause.finding(
+        *rows[:2],
+        verdict="likely",
+        facts=killed.facts(case),
+        summary="The kernel listed its processes, as it does when memory has run out; whom it killed is not shown.",
+        missing=("the lines behind the table: oom-kill: and Killed process",),
     )
 
 
