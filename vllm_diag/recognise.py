@@ -31,7 +31,7 @@ _TIMEOUT = 1.0
 # How far before an anchor a text can begin.
 _BEFORE_ANCHOR = 200
 # Occurrences of one anchor that are looked at in one record; hostile text repeats it for ever.
-_MAX_OCCURRENCES = 64
+_MAX_OCCURRENCES = 256
 # No terminal is wider than this, so a longer line was not wrapped.
 _MAX_WIDTH = 400
 # The longest stretch of squeezed text one message can cover.
@@ -136,6 +136,10 @@ class _Text:
             self.edges.append(at)
             at += len(piece)
         self.edges.append(at)
+        # Asked again and again where many messages stand in one record.
+        self._starts: dict[int, list[int]] = {}
+        self._client: dict[int, int] = {}
+        self.begins: dict[int, bool] = {}
 
     def line_at(self, position: int) -> int:
         low, high = 0, len(self.edges) - 2
@@ -149,15 +153,28 @@ class _Text:
 
     def starts(self, line: int) -> list[int]:
         """Return where a message can begin on a line: at its start, behind each exception's class."""
-        found = [self.edges[line]]
+        known = self._starts.get(line)
+        if known is not None:
+            return known
+        found = self._starts[line] = [self.edges[line]]
         while len(found) <= _MAX_EXCEPTIONS and (exception := _EXCEPTION.match(self.joined, found[-1])):
             found.append(exception.end())
         return found
 
-    def goes_on(self, number: int, first: int) -> bool:
+    def is_clients(self, position: int) -> bool:
+        """Whether what stands here on its line was written by a client."""
+        line = self.line_at(position)
+        if line not in self._client:
+            mark = CLIENT_TEXT.search(self.joined, self.edges[line], self.edges[line + 1])
+            self._client[line] = mark.start() if mark else len(self.joined) + 1
+        return self._client[line] < position
+
+    def goes_on(self, number: int, width: int) -> bool:
         """Whether the line behind ``number`` can be the rest of it, cut off by a narrow terminal.
 
-        A wrapped line has no envelope, and there was no room for its first word before the break.
+        A wrapped line has no envelope, and there was no room for its first word before the break:
+        ``width`` is the length of the longest line behind the first, which may hold a header put
+        together from several.
         """
         if number + 1 >= len(self.lines):
             return False
@@ -165,9 +182,7 @@ class _Text:
         words = following.shown.split(None, 1)
         if following.head or following.process != NOBODY or not words or len(line.shown) > _MAX_WIDTH:
             return False
-        # The first line may hold a header put together from several, so it is no measure.
-        width = max((len(part.shown) for part in self.lines[first + 1 : number + 2]), default=0)
-        return len(line.shown) + 1 + len(words[0]) >= width
+        return len(line.shown) + 1 + len(words[0]) >= max(width, len(following.shown))
 
 
 def _events_of(record: Record, order: int) -> Iterator[Event]:
@@ -196,9 +211,8 @@ def _hits(text: _Text) -> Iterator[_Hit]:
             yield from _hits_at(index, text, begin, max(end, begin))
     if "Error:" in text.joined or "Exception:" in text.joined or "OutOfResources:" in text.joined:
         for inner in _INNER_EXCEPTION.finditer(text.joined):
-            line = text.line_at(inner.end())
-            if not CLIENT_TEXT.search(text.joined, text.edges[line], inner.start()):
-                yield from _hits_at(index, text, inner.end(), text.edges[line + 1])
+            if not text.is_clients(inner.start()):
+                yield from _hits_at(index, text, inner.end(), text.edges[text.line_at(inner.end()) + 1])
     for number in sorted({found[0] for found in index.anchors.find_matches_as_indexes(text.joined, overlapping=True)}):
         yield from _hits_around(text, *index.by_anchor[number])
 
@@ -263,10 +277,11 @@ def _completed(text: _Text, hit: _Hit) -> _Hit:
     first = text.line_at(hit.end - 1)
     if hit.end == hit.start or hit.end != text.edges[first + 1] or _is_closed(text.joined[hit.start : hit.end]):
         return hit
-    last = first
+    last, width = first, 0
     try:
-        while text.goes_on(last, first) and not _begins(text, last + 1):
+        while text.goes_on(last, width) and not _begins(text, last + 1):
             last += 1
+            width = max(width, len(text.lines[last].shown))
         if last == first:
             return hit
         pattern = hit.candidate.wording.pattern
@@ -284,13 +299,16 @@ def _is_closed(text: str) -> bool:
 
 def _begins(text: _Text, line: int) -> bool:
     """Whether a message begins with this line."""
-    index, end = _index(), text.edges[line + 1]
-    return any(
-        candidate.wording.pattern.match(text.joined, begin, end, timeout=_TIMEOUT)
-        for begin in text.starts(line)
-        for length in index.lengths
-        for candidate in index.by_start.get(text.joined[begin : begin + length], ())
-    )
+    known = text.begins.get(line)
+    if known is None:
+        index, end = _index(), text.edges[line + 1]
+        known = text.begins[line] = any(
+            candidate.wording.pattern.match(text.joined, begin, end, timeout=_TIMEOUT)
+            for begin in text.starts(line)
+            for length in index.lengths
+            for candidate in index.by_start.get(text.joined[begin : begin + length], ())
+        )
+    return known
 
 
 def _hit(candidate: _Candidate, match: regex.Match[str] | None) -> _Hit | None:

@@ -139,7 +139,9 @@ class Context:
     def parallel(self) -> int:
         """Tensor-parallel size in force."""
         given = self.setting("tensor_parallel_size")
-        return given if isinstance(given, int) and given > 0 else 1
+        ranks = [e.at.process.rank for e in self.diagnosis.run.events if e.at.process.rank is not None]
+        # Ranks that printed something exist, whatever the arguments show.
+        return max(given if isinstance(given, int) else 1, max(ranks, default=0) + 1, 1)
 
     def refused(self) -> KvCacheTooSmall | None:
         """Return the refusal of a full-length request that the finding rests on."""
