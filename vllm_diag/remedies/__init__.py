@@ -94,7 +94,7 @@ PLAN: dict[str, tuple[Lever, ...]] = {
     "kv-cache-pressure": (
         more_cpu_cache, fewer_sequences, higher_utilization, shorter_requests, fp8_kv_cache, more_devices,
     ),
-    "recurrent-state-slots-too-few": (slots_that_fit, higher_utilization),
+    "recurrent-state-slots-too-few": (slots_that_fit,),
     "host-oom-kill": (more_host_memory, less_swap_space),
     "container-memory-limit": (higher_limit, less_swap_space),
     "engine-vanished": (more_host_memory, less_swap_space),

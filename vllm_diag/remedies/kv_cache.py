@@ -215,6 +215,9 @@ def quantized_weights(context: Context) -> Remedy | None:
     """Use a checkpoint with fewer bits a weight."""
     if context.setting("quantization") not in (None, "None") or small_gap(context) or context.absurd:
         return None
+    if context.finding.term == "gpu_budget":
+        # The share is what is too small, not the device.
+        return None
     weights = context.diagnosis.ledger.main.weights
     gain = "a half (8 bits) to three quarters (4 bits) of the weights' memory"
     if weights:
@@ -235,7 +238,7 @@ def quantized_weights(context: Context) -> Remedy | None:
 
 def more_devices(context: Context) -> Remedy | None:
     """Share the model among more devices."""
-    if context.on_cpu or small_gap(context) or context.absurd:
+    if context.on_cpu or small_gap(context) or context.absurd or context.finding.term == "gpu_budget":
         return None
     value = context.parallel * 2
     return Remedy(
