@@ -1,7 +1,7 @@
 """The catalogue: each message against its own samples and all others, in every envelope and wrap.
 
-What is compared is the mask (code, values). Each message meets every envelope; wraps are
-sampled deterministically so that each message meets many widths and each width many messages.
+What is compared is the mask (code, values). Each message meets every envelope and every width
+from 12 to 160; the sample, prefix, kind of wrap and line ending at a width are chosen by its code.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from tests.envelopes import ENVELOPES, WIDTHS, WRAPPED_PREFIXES, fmt, hard, kind_of, wrapped
-from vllm_diag.events import Landmark
+from tests.envelopes import ENVELOPES, WIDTHS, WRAPPED_PREFIXES, fmt, hard, kind_of, line_of, wrapped
+from vllm_diag.event_types import Landmark
 from vllm_diag.messages import Message, catalogue
 from vllm_diag.pipeline import events
 from vllm_diag.wording import compile_wording, render, squeeze
@@ -35,6 +35,12 @@ def mask(data: bytes) -> Mask:
 def plain(sample: str) -> Mask:
     """Return the mask of a sample on lines of its own."""
     return mask(sample.encode())
+
+
+@cache
+def first_line(sample: str) -> int:
+    """Return how many lines of a sample stand before the one it is recognised on."""
+    return next(events(sample.encode(), "log")).at.evidence.line - 1
 
 
 def test_codes_are_unique_and_kebab_case() -> None:
@@ -95,29 +101,29 @@ NOT_BEHIND_AN_EXCEPTION = {"compiler-missing": "a shell says that a command is n
 
 @pytest.mark.parametrize("envelope", ENVELOPES, ids=lambda envelope: envelope.name)
 def test_an_envelope_changes_nothing(envelope: Any) -> None:
-    """Every message is the same event with the same values in every envelope that it comes in."""
+    """Every message is the same event, with its values and on its line, in every envelope that it comes in."""
     wrong = []
     for message in catalogue():
         if envelope.excluded(message) or (not envelope.alone and message.code in NOT_BEHIND_AN_EXCEPTION):
             continue
         for sample in message.samples:
-            if mask(envelope.around(sample)) != plain(sample):
+            found = list(events(envelope.around(sample), "log"))
+            same = [(event.code, dict(event.values())) for event in found] == plain(sample)
+            if not same or found[0].at.evidence.line != envelope.first + first_line(sample):
                 wrong.append((message.code, sample))
     assert wrong == []
 
 
-# Why a wrapped text may lose figures all the same: code -> reason.
+# Texts that lose figures at some widths all the same: code -> reason.
 NOT_AT_EVERY_WIDTH = {
     "nvls-failed": "'WARN' at the start of a line is a level of other programs",
-    "bare-assertion": "a class name alone is no text to find the rest by",
-    "gpu-lost": "two kernel records make one message; the second loses its time with the wrap",
-    "torch-oom-async": "each line has its own prefix, cut exactly behind the process on some widths",
-    "memory-profile-table": "each line has its own prefix, cut exactly behind the process on some widths",
-    "compiler-failed": "each line has its own prefix, cut exactly behind the process on some widths",
-    "cuda-compiler-too-old": "a quoted word alone at the start of a line, behind a process prefix only",
     "xid": "its last words are optional and of free length",
-    "config-validation-failed": "each line has its own prefix, cut exactly behind the process on some widths",
 }
+
+
+def is_cut_behind_the_process(lines: list[str]) -> bool:
+    """Whether a wrap left what an empty line of that process looks like, so that nothing tells them apart."""
+    return any(re.fullmatch(r"\(\w[^()]* pid=\d+\) ", line) for line in lines)
 
 
 def same_but_for_the_ends(message: Message, want: Mask, got: Mask) -> bool:
@@ -141,18 +147,37 @@ def test_a_wrap_changes_nothing(message: Message) -> None:
         pytest.skip(NOT_AT_EVERY_WIDTH[message.code])
     if message.spaced:
         pytest.skip("the row of a table, which only blanks give its columns, is found on whole lines")
+    if message.whole_line:
+        pytest.skip("a text that must have its line for itself loses it by a wrap")
     choose = random.Random(message.code)
     prefixes = WRAPPED_PREFIXES if kind_of(message) == "vllm" else ("",)
     wrong = []
-    for width in choose.sample(WIDTHS, 24):
-        for wrap in (hard, fmt):
-            sample, prefix = choose.choice(message.samples), choose.choice(prefixes)
-            lines = wrapped(sample, prefix, wrap, width)
-            found = mask("\n".join(lines).encode())
-            if not same_but_for_the_ends(message, plain(sample), found):
-                wrong.append((wrap.__name__, width, prefix, found))
-    # A whole-line text has to have its line for itself, so a wrap takes it away by definition.
-    assert wrong == [] or message.whole_line
+    for width in WIDTHS:
+        wrap, ending = choose.choice((hard, fmt)), choose.choice(("\n", "\r\n"))
+        sample, prefix = choose.choice(message.samples), choose.choice(prefixes)
+        lines = wrapped(sample, prefix, wrap, width)
+        found = mask(ending.join(lines).encode())
+        if not same_but_for_the_ends(message, plain(sample), found) and not is_cut_behind_the_process(lines):
+            wrong.append((wrap.__name__, width, prefix, ending, found))
+    assert wrong == []
+
+
+@EACH
+def test_a_wrapped_message_stands_on_the_line_it_starts_on(message: Message) -> None:
+    """The evidence names the physical line of the text's first character, or that of its header."""
+    sample, prefix = message.samples[0], WRAPPED_PREFIXES[1] if kind_of(message) == "vllm" else ""
+    if message.spaced or message.whole_line or "\n" in sample:
+        pytest.skip("is not wrapped, or is several lines already")
+    starts = [m.start() for w in message.compiled() if w.keys and (m := w.pattern.search(squeeze(sample)))]
+    if not starts or any(w.text.startswith(("{", "⟦{")) for w in message.compiled()):
+        pytest.skip("begins with a word of free length, whose first half may not belong to it")
+    for width in (20, 50, 77, 120):
+        lines = wrapped(sample, prefix, hard, width)
+        (event,) = events("\n".join(lines).encode(), "log")
+        header = line_of(lines, len(squeeze(prefix)) - 1) if prefix else 0
+        right = {line_of(lines, len(squeeze(prefix)) + start) for start in starts}
+        # A header put together from several lines, and what follows on its last, stand on its first.
+        assert event.at.evidence.line in (right | {1} if header in right else right)
 
 
 REQUEST_LOGS = (

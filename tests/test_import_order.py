@@ -14,7 +14,7 @@ ORDER = (
     ("quantities",),
     ("evidence", "wording", "settings", "releases"),
     ("framing",),
-    ("records", "events"),
+    ("records", "event_types"),
     ("messages",),
     ("recognise",),
     ("runs",),
@@ -27,7 +27,7 @@ ORDER = (
     ("inputs",),
     ("cli",),
 )
-# events takes the process from framing and the settings' type from nowhere; recognise alone knows records.
+# event_types takes the process from framing and the settings' type from nowhere; recognise alone knows records.
 RANK = {name: number for number, names in enumerate(ORDER) for name in names}
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from vllm_diag.events import Event
+    from vllm_diag.event_types import Event
     from vllm_diag.pipeline import Source
     from vllm_diag.report import Report
 

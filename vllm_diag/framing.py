@@ -162,7 +162,9 @@ _CTIME = r"\S{1,9}\.?\s+\S{2,9}\.?\s+\d{1,2}\s\d\d:\d\d:\d\d\s\d{4}"
 _TAG = r"(?:(?P<host>[\w.-]{1,80})\s(?P<ident>kernel(?=:)|[\w./@-]{1,60}(?=\[))(?:\[(?P<identpid>\d{1,10})\])?:\s)?"
 _TAG2 = r"(?:(?P<host2>[\w.-]{1,80})\s(?P<log>[\w./@-]{1,60})(?:\[(?P<logpid>\d{1,10})\])?:\s)?"
 
-# One alternative is taken off at a time, from the left, until none fits.
+# One alternative is taken off at a time, from the left, until none fits. A line may also be
+# the rest of one that a terminal broke, so what looks like a mark of quoting need not be one:
+# "=", ":" or nothing behind a ">" and "1/4" behind a "|" belong to the message.
 _LAYERS = re.compile(
     rf"""
     (?P<process>\(\s*(?P<name>[A-Za-z_][\w:]*(?:[ ](?:[A-Z]{{2,4}}\d+_?)+)?)\s*
@@ -185,9 +187,9 @@ _LAYERS = re.compile(
   | (?P<kernel>\[\s{{0,12}}(?P<ktime>\d{{1,12}}\.\d{{6}})\](?:\s?\[\s{{0,8}}[TC]\d{{1,8}}\])?\s?)
   | (?P<ctime>\[(?P<ktime2>{_CTIME})\]\s?)
   | (?P<pri><\d{{1,3}}>(?=[\[\w]))
-  | (?P<compose>[A-Za-z0-9][\w./@-]{{0,80}}(?:\s{{2,60}}|(?<=[\d])\s)\|(?:\s|$)|\s{{1,8}}\|(?:\s|$))
+  | (?P<compose>[A-Za-z0-9][\w./@-]{{0,80}}(?:\s{{2,60}}|(?<=[\d])\s)\|(?:\s|$)|\s{{1,8}}\|(?:\s(?!\d+/\d)|$))
   | (?P<console>\w{{2,40}}\[(?:info|error|warning|debug)\])
-  | (?P<quoted>(?:>\s?|\#\s(?!HELP\s|TYPE\s|\w{{2,12}}\sblocks:|[A-Za-z]{{1,5}}\s?b?l?o?c?k?s?$)){{1,6}})
+  | (?P<quoted>(?:>(?![=:]|$)\s?|\#\s(?!HELP\s|TYPE\s|\w{{2,12}}\sblocks:|[A-Za-z]{{1,5}}\s?b?l?o?c?k?s?$)){{1,6}})
     """,
     re.VERBOSE,
 )
@@ -343,7 +345,7 @@ _NAME_AND_RANK = re.compile(r"\(VllmWorker(?=[A-Z]{2,4}\d)")
 # capitals, or a word behind a bracket or a blank.
 _HALF_START = re.compile(r"[(DIWECF]")
 _HALF_END = re.compile(r"(?:[A-Z0-9:. -]|[([ :][\w./-]{0,60}|pid=\d{0,10}|ip=[\w.:]{0,40})$")
-_MAX_HALF, _MAX_PARTS = 160, 16
+_MAX_HALF, _MAX_PARTS, _MAX_PREFIX = 160, 16, 80
 
 
 def _rejoin_headers(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
@@ -359,17 +361,33 @@ def _rejoin_headers(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str
                 yield waiting[0][0], together
                 waiting = []
                 continue
-            yield from waiting
+            yield from _given_up(waiting)
             waiting = []
         if len(text) <= _MAX_HALF and _may_be_half(text) and _is_half([(number, text)]):
             waiting = [(number, text)]
         else:
             yield number, text
-    yield from waiting
+    yield from _given_up(waiting)
+
+
+def _given_up(waiting: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Yield lines that no header follows: as they are, or as the process prefix that they make up."""
+    together = _together(waiting[:-1], waiting[-1][1]) if len(waiting) > 1 else None
+    if together is None:
+        yield from waiting
+    else:
+        yield waiting[0][0], together
 
 
 def _may_be_half(text: str) -> bool:
-    return _HALF_END.search(text, max(0, len(text) - 64)) is not None
+    # A line of a file written on Windows, or by vLLM's formatter, still has its CR.
+    text = text.rstrip("\r")
+    return _HALF_END.search(text, max(0, len(text) - 64)) is not None or _is_cut_behind_process(text)
+
+
+def _is_cut_behind_process(text: str) -> bool:
+    """Whether the line is a process prefix and nothing else; one that is printed before nothing ends in a blank."""
+    return text.endswith(")") and "pid=" in text and len(text) < _MAX_PREFIX
 
 
 def _is_half(lines: list[tuple[int, str]]) -> bool:
@@ -377,7 +395,9 @@ def _is_half(lines: list[tuple[int, str]]) -> bool:
     _, header = _outer_and_inner(lines[0][1])
     joined = _squeezed(header, *(text for _, text in lines[1:]))
     found = _HEADER.fullmatch(joined, partial=True)
-    return bool(joined) and found is not None and found.partial
+    if not joined or found is None:
+        return False
+    return found.partial or (found["level"] is None and lines[-1][1].rstrip("\r").endswith(")"))
 
 
 def _together(waiting: list[tuple[int, str]], text: str) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from vllm_diag.events import (
+from vllm_diag.event_types import (
     CpuKvSpace,
     CpuMemoryShort,
     Event,

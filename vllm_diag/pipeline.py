@@ -14,7 +14,7 @@ from typing import BinaryIO, TypeAlias, cast
 from vllm_diag import report as reports
 from vllm_diag import runs as grouping
 from vllm_diag.diagnosis import Diagnosis, diagnose
-from vllm_diag.events import Event
+from vllm_diag.event_types import Event
 from vllm_diag.framing import Blocks, blocks, frame
 from vllm_diag.recognise import Tally, recognise
 from vllm_diag.records import assemble

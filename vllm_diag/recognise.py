@@ -19,7 +19,7 @@ from functools import cache
 import regex
 from ahocorasick_rs import AhoCorasick
 
-from vllm_diag.events import Event, Landmark, Place
+from vllm_diag.event_types import Event, Landmark, Place
 from vllm_diag.evidence import Evidence, quote
 from vllm_diag.framing import NOBODY
 from vllm_diag.messages import Message, catalogue

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from vllm_diag import remedies
 from vllm_diag.causes import Finding
 from vllm_diag.diagnosis import Diagnosis
-from vllm_diag.events import Event, KvBlocks, KvCacheSize, ProcessUse, Settings
+from vllm_diag.event_types import Event, KvBlocks, KvCacheSize, ProcessUse, Settings
 from vllm_diag.evidence import Evidence
 from vllm_diag.ledger import Budget, Entry
 from vllm_diag.quantities import Amount

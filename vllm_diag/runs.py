@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, TypeVar
 
-from vllm_diag.events import Event, Landmark, Metric, ProcessDied, Settings, Stats, Version
+from vllm_diag.event_types import Event, Landmark, Metric, ProcessDied, Settings, Stats, Version
 from vllm_diag.evidence import Evidence
 from vllm_diag.messages import catalogue
 from vllm_diag.releases import Release, parse_release

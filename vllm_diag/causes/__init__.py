@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal
 
-from vllm_diag.events import Event
+from vllm_diag.event_types import Event
 from vllm_diag.evidence import Evidence
 from vllm_diag.ledger import Ledger
 from vllm_diag.quantities import GIB, MIB, Amount, human

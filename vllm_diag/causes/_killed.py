@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from vllm_diag.causes import Case, in_gib
-from vllm_diag.events import CgroupUse, Event, OomKill, OomSummary, OomTask
+from vllm_diag.event_types import CgroupUse, Event, OomKill, OomSummary, OomTask
 from vllm_diag.quantities import Amount
 from vllm_diag.runs import HOST_CODES
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from vllm_diag.causes import Case, Cause, Finding, Verdict, plain_facts
 from vllm_diag.causes._torch_oom import CASCADE, OOM_CODES
-from vllm_diag.events import Event, Landmark
+from vllm_diag.event_types import Event, Landmark
 
 ECHO = (*CASCADE, "engine-vanished", "unrecognised-exception", "root-cause-not-in-log")
 # Causes that are often only what other processes see of one that failed; none of them

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vllm_diag.causes import Case, Cause, Finding, RuledOut, Verdict, in_gib
-from vllm_diag.events import Event, KvCacheAvailable, SamplerOom, TorchOom
+from vllm_diag.event_types import Event, KvCacheAvailable, SamplerOom, TorchOom
 from vllm_diag.ledger import foreign_memory, own_memory
 from vllm_diag.quantities import GIB, LARGEST_DEVICE, MIB, Amount
 

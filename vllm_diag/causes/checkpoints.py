@@ -19,7 +19,7 @@ import re
 
 from vllm_diag.causes import Case, Cause, Finding
 from vllm_diag.causes._stated import ECHO, fact, from_loud, gathered, loud
-from vllm_diag.events import Event
+from vllm_diag.event_types import Event
 
 _LOADING = re.compile(r":(?:_?load_\w*weights?\w*|\w*weight_loader\w*|_load_module|load_model|_load_model)$")
 

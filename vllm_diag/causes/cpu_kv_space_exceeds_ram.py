@@ -8,7 +8,7 @@ node. In a container, 0.20 to 0.23 take the host's total and do not see the limi
 from vllm_diag.causes import Case, Cause, Finding, in_gib
 from vllm_diag.causes._torch_oom import CASCADE
 from vllm_diag.causes.no_kv_cache_memory import share_overspent
-from vllm_diag.events import CpuMemoryShort
+from vllm_diag.event_types import CpuMemoryShort
 
 
 def judge(case: Case, cause: Cause) -> Finding | None:

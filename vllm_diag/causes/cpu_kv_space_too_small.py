@@ -11,7 +11,7 @@ more.
 
 from vllm_diag.causes import Case, Cause, Finding
 from vllm_diag.causes.kv_cache_too_small import kv_facts
-from vllm_diag.events import CpuKvSpace, KvCacheTooSmall, NoKvMemory
+from vllm_diag.event_types import CpuKvSpace, KvCacheTooSmall, NoKvMemory
 
 
 def judge(case: Case, cause: Cause) -> Finding | None:

@@ -18,7 +18,7 @@ the kernel log is printed on healthy machines too.
 
 from vllm_diag.causes import Case, Cause, Finding, Verdict
 from vllm_diag.causes._stated import ECHO, EXPLAINS, MEMORY, cuda_errors, fact, gathered, loud
-from vllm_diag.events import Event
+from vllm_diag.event_types import Event
 from vllm_diag.messages.gpu_runtime import BROKEN, FAULTS
 
 # NVIDIA's catalogue of October 2025: events whose action is a reset, a reboot or a repair.

@@ -11,7 +11,7 @@ grace period, a supervisor or a person look the same. A bus error (exit code -7)
 from vllm_diag.causes import Case, Cause, Finding
 from vllm_diag.causes._torch_oom import CASCADE
 from vllm_diag.causes.unrecognised_exception import UNCLEAR
-from vllm_diag.events import Event, ProcessDied
+from vllm_diag.event_types import Event, ProcessDied
 from vllm_diag.runs import Run
 
 # What a run can stop with in good order, or after which its end is not ours to explain.

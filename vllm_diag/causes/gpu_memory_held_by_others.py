@@ -11,7 +11,7 @@ share, lower `--gpu-memory-utilization` below free / total.
 
 from vllm_diag.causes import Case, Cause, Finding, in_gib
 from vllm_diag.causes import _torch_oom as oom
-from vllm_diag.events import FreeMemoryShort, MemoryProfile, NoKvMemory
+from vllm_diag.event_types import FreeMemoryShort, MemoryProfile, NoKvMemory
 from vllm_diag.releases import default_utilization
 
 

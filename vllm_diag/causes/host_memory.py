@@ -9,7 +9,7 @@ limited (`vm.max_map_count`), not memory.
 
 from vllm_diag.causes import Case, Cause, Finding, in_gib, plain_facts
 from vllm_diag.causes._torch_oom import CASCADE, first
-from vllm_diag.events import HostAllocationFailed
+from vllm_diag.event_types import HostAllocationFailed
 from vllm_diag.quantities import MIB
 
 # A mapping below this that is refused with ENOMEM points to the count of maps, not to memory.

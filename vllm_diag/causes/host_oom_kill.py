@@ -11,7 +11,7 @@ To verify: `dmesg -T | grep -i 'killed process'` stays silent over the next star
 
 from vllm_diag.causes import Case, Cause, Finding, RuledOut
 from vllm_diag.causes import _killed as killed
-from vllm_diag.events import OomTask
+from vllm_diag.event_types import OomTask
 
 
 def judge(case: Case, cause: Cause) -> Finding | None:

@@ -10,7 +10,7 @@ are right, only late.
 """
 
 from vllm_diag.causes import Case, Cause, Finding
-from vllm_diag.events import Metric, Preempted
+from vllm_diag.event_types import Metric, Preempted
 
 # Statistics lines with a full cache and waiting requests before it is called pressure: one
 # such line is a burst.

@@ -13,7 +13,7 @@ On the CPU backend the same text belongs to `cpu-kv-space-too-small`.
 """
 
 from vllm_diag.causes import Case, Cause, Finding, RuledOut, in_gib, plain_facts
-from vllm_diag.events import FreeMemoryShort, KvCacheTooSmall
+from vllm_diag.event_types import FreeMemoryShort, KvCacheTooSmall
 
 
 def judge(case: Case, cause: Cause) -> Finding | None:

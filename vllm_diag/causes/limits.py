@@ -18,7 +18,7 @@ quantized experts, expert parallelism cuts between experts instead of inside the
 
 from vllm_diag.causes import Case, Cause, Finding, Severity
 from vllm_diag.causes._stated import ECHO, fact, gathered, loud, serving_at
-from vllm_diag.events import Event
+from vllm_diag.event_types import Event
 
 
 def _model_len(case: Case, cause: Cause) -> Finding | None:

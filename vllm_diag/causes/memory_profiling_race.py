@@ -7,7 +7,7 @@ KV cache a size (`--kv-cache-memory-bytes`, 0.10.2 on), which skips the measurem
 
 from vllm_diag.causes import Case, Cause, Finding, in_gib
 from vllm_diag.causes._torch_oom import CASCADE
-from vllm_diag.events import ProfilingRace
+from vllm_diag.event_types import ProfilingRace
 
 
 def judge(case: Case, cause: Cause) -> Finding | None:

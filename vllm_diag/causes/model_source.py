@@ -20,7 +20,7 @@ came in. Base models have none; use `/v1/completions` or give one.
 
 from vllm_diag.causes import Case, Cause, Finding
 from vllm_diag.causes._stated import ECHO, fact, from_loud, gathered, loud, serving_at
-from vllm_diag.events import Event
+from vllm_diag.event_types import Event
 
 _MISSING_REPOSITORY = ("Repository Not Found", "Revision Not Found")
 

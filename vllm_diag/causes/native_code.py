@@ -17,7 +17,7 @@ machine the host's CPU model.
 from vllm_diag.causes import Case, Cause, Finding
 from vllm_diag.causes._stated import ECHO, fact, gathered, loud
 from vllm_diag.causes._torch_oom import CASCADE
-from vllm_diag.events import Event, ProcessDied
+from vllm_diag.event_types import Event, ProcessDied
 
 
 def _counts(case: Case, event: Event) -> bool:

@@ -9,7 +9,7 @@ To verify: the next start prints `Available KV cache memory` above zero.
 """
 
 from vllm_diag.causes import Case, Cause, Finding, RuledOut, in_gib, plain_facts
-from vllm_diag.events import CpuMemoryShort, Event, KvCacheAvailable, NoKvMemory
+from vllm_diag.event_types import CpuMemoryShort, Event, KvCacheAvailable, NoKvMemory
 from vllm_diag.ledger import Budget
 
 

@@ -15,7 +15,7 @@ be the one of the shell.
 from vllm_diag.causes import Case, Cause, Finding, Verdict
 from vllm_diag.causes._stated import ECHO, fact, gathered, loud
 from vllm_diag.causes._torch_oom import CASCADE
-from vllm_diag.events import Event
+from vllm_diag.event_types import Event
 from vllm_diag.releases import parse_release
 
 # Names that transformers 4.5x and 5.0 no longer have.

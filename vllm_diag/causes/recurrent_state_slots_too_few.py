@@ -7,7 +7,7 @@ larger than the number of blocks cannot be captured. The text prints both number
 
 from vllm_diag.causes import Case, Cause, Finding
 from vllm_diag.causes._torch_oom import CASCADE
-from vllm_diag.events import StateSlotsTooFew
+from vllm_diag.event_types import StateSlotsTooFew
 
 
 def judge(case: Case, cause: Cause) -> Finding | None:

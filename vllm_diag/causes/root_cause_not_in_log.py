@@ -8,7 +8,7 @@ output, in the kernel log, or not at all. The report names where to look.
 from vllm_diag.causes import Case, Cause, Finding
 from vllm_diag.causes._torch_oom import CASCADE
 from vllm_diag.causes.unrecognised_exception import UNCLEAR
-from vllm_diag.events import Event
+from vllm_diag.event_types import Event
 
 
 def judge(case: Case, cause: Cause) -> Finding | None:

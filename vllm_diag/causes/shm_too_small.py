@@ -13,7 +13,7 @@ import re
 
 from vllm_diag.causes import Case, Cause, Finding, in_mib
 from vllm_diag.causes._torch_oom import CASCADE
-from vllm_diag.events import Event, Landmark, ProcessDied, ShmShort
+from vllm_diag.event_types import Event, Landmark, ProcessDied, ShmShort
 from vllm_diag.quantities import MIB
 
 # Names of shared-memory files and of the modules that make them; /torch_compile_cache is on disk.

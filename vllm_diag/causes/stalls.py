@@ -16,7 +16,7 @@ error comes first and this text is only the echo.
 from vllm_diag.causes import Case, Cause, Finding, Verdict
 from vllm_diag.causes._stated import ECHO, MEMORY, gathered, loud, serving_at
 from vllm_diag.causes._torch_oom import CASCADE
-from vllm_diag.events import Event
+from vllm_diag.event_types import Event
 
 # So many lines in a row, a minute each, are more than a compilation takes.
 _MANY = 5

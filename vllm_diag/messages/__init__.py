@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from vllm_diag.events import Event, Landmark
+from vllm_diag.event_types import Event, Landmark
 from vllm_diag.quantities import Reader
 from vllm_diag.wording import Compiled, compile_wording
 

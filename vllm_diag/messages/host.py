@@ -5,7 +5,7 @@ And what the system says about shared memory, memory maps and disks.
 
 from __future__ import annotations
 
-from vllm_diag.events import HostAllocationFailed, ProcessDied, ShmShort
+from vllm_diag.event_types import HostAllocationFailed, ProcessDied, ShmShort
 from vllm_diag.messages import Message
 from vllm_diag.quantities import Reader, count, integer, number, raw_bytes, size, words
 

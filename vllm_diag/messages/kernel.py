@@ -6,7 +6,7 @@ kernel sources and met in genuine records of 6.1.176 and 6.12.111.
 
 from __future__ import annotations
 
-from vllm_diag.events import CgroupUse, OomKill, OomSummary, OomTask
+from vllm_diag.event_types import CgroupUse, OomKill, OomSummary, OomTask
 from vllm_diag.messages import Message
 from vllm_diag.quantities import KIB, Amount, Reader, count, integer, kib, words
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from vllm_diag.events import HostAllocationFailed, ProcessUse, TorchOom
+from vllm_diag.event_types import HostAllocationFailed, ProcessUse, TorchOom
 from vllm_diag.messages import Message
 from vllm_diag.quantities import Amount, Reader, count, raw_bytes, size, words
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from vllm_diag import settings
-from vllm_diag.events import ProcessDied, Settings, Version
+from vllm_diag.event_types import ProcessDied, Settings, Version
 from vllm_diag.messages import Message
 from vllm_diag.quantities import Reader, count, integer, number, words
 

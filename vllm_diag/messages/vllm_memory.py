@@ -5,7 +5,7 @@ Forms read from the sources of the releases named in ``seen``.
 
 from __future__ import annotations
 
-from vllm_diag.events import (
+from vllm_diag.event_types import (
     CpuKvSpace,
     CpuMemoryShort,
     FreeMemoryShort,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vllm_diag.events import Metric, Preempted, Stats
+from vllm_diag.event_types import Metric, Preempted, Stats
 from vllm_diag.messages import Message
 from vllm_diag.quantities import Reader, count, number, words
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from vllm_diag.events import CpuMemoryShort, SwapSpaceTooLarge
+from vllm_diag.event_types import CpuMemoryShort, SwapSpaceTooLarge
 from vllm_diag.quantities import GIB
 from vllm_diag.releases import cpu_uses_utilization, has_flag
 from vllm_diag.remedies.model import Applicability, Context, Remedy, WontHelp

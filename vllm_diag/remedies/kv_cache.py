@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from vllm_diag.events import KvCacheTooSmall
+from vllm_diag.event_types import KvCacheTooSmall
 from vllm_diag.quantities import GIB, human
 from vllm_diag.releases import counts_null_block
 from vllm_diag.remedies.model import HIGHEST_UTILIZATION, Applicability, Context, Remedy, WontHelp

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from vllm_diag.causes import Finding
 from vllm_diag.diagnosis import Diagnosis
-from vllm_diag.events import KvCacheTooSmall, Landmark, TorchOom
+from vllm_diag.event_types import KvCacheTooSmall, Landmark, TorchOom
 from vllm_diag.quantities import LARGEST_DEVICE, Amount
 from vllm_diag.releases import Release, default_block_size
 
