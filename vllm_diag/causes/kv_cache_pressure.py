@@ -34,13 +34,25 @@ def judge(case: Case, cause: Cause) -> Finding | None:
         "peak_usage_percent": pressure.peak_usage,
         "peak_waiting": pressure.peak_waiting,
     }
+    missing = ["a second /metrics scrape: the rate"] if run.metrics and not pressure.lines else []
+    idle = not pressure.lines and not v0 and usage is not None and usage < 0.5
+    if idle:
+        return cause.finding(
+            *events,
+            facts=facts,
+            severity="info",
+            verdict="undetermined",
+            summary="Requests were preempted at some time; the KV cache is not full now.",
+            title="Preemptions in the past",
+            missing=missing,
+        )
     return cause.finding(
         *events,
         facts=facts,
         evidence=pressure.evidence,
         severity="warning",
         summary=cause.summary if preemptions else "The KV cache is full and requests are waiting.",
-        missing=[] if pressure.lines or len(run.of(Metric)) > 3 else ["a second /metrics scrape: the rate"],
+        missing=missing,
     )
 
 

@@ -85,7 +85,7 @@ PLAN: dict[str, tuple[Lever, ...]] = {
     "weights-do-not-fit": (quantized_weights, more_devices, offload_weights),
     "activation-oom": _ROOM_OUTSIDE,
     "cuda-graph-oom": (lower_utilization, fewer_sequences, eager, quantized_weights),
-    "kv-allocation-oom": (smaller_given_cache, lower_utilization, stop_the_other, less_swap_space),
+    "kv-allocation-oom": (smaller_given_cache, lower_utilization, stop_the_other),
     "serving-oom": (
         expandable_segments, lower_utilization, fewer_batched_tokens, fewer_sequences, fewer_images, quantized_weights,
     ),

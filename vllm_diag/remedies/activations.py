@@ -37,7 +37,13 @@ def fewer_batched_tokens(context: Context) -> Remedy | None:
     if context.absurd:
         return None
     current = context.setting("max_num_batched_tokens")
-    value = _half(current, 8192, 512)
+    for event in context.diagnosis.run.coded("batch-limit"):
+        current = current or dict(event.values()).get("max_num_batched_tokens")
+    value = _half(current, 4096, 512)
+    length = context.setting("max_model_len")
+    if context.diagnosis.run.engine == "v0" and isinstance(length, int):
+        # V0 without chunked prefill refuses a batch below the context length.
+        value = max(value, length)
     if isinstance(current, int) and value >= current:
         return None
     return Remedy(
@@ -49,7 +55,7 @@ def fewer_batched_tokens(context: Context) -> Remedy | None:
         applicability="choose",
         gain="activations of a step shrink with the tokens in it",
         cost="longer time to the first token for long prompts",
-        why=f"{current} in force" if current else "the value in force is not in the log; 2048 to 8192 are the defaults",
+        why=f"{current} in force" if current else "the value in force is not in the log; it is 2048 or more by default",
     )
 
 
@@ -58,12 +64,22 @@ def fewer_batched_tokens_first(context: Context) -> Remedy | None:
     return fewer_batched_tokens(context) if context.finding.term == "activations" else None
 
 
+def _most_running(context: Context) -> int | None:
+    run = context.diagnosis.run
+    seen = run.pressure.peak_running or run.metrics.get("num_requests_running")
+    return int(seen) if seen else None
+
+
 def fewer_sequences(context: Context) -> Remedy | None:
     """Lower the number of sequences of one step."""
     if context.absurd:
         return None
     current = context.finding.facts.get("num_reqs") or context.setting("max_num_seqs")
     value = _half(current, 256, 8)
+    running = _most_running(context) if context.finding.code == "kv-cache-pressure" else None
+    if running and running > 1:
+        # A cap above what ran at once changes nothing.
+        value = min(value, max(1, int(running * 0.8)))
     if isinstance(current, int) and value >= current:
         return None
     stated = "num_reqs" in context.finding.facts

@@ -13,6 +13,8 @@ from vllm_diag.remedies.model import Applicability, Context, Remedy, WontHelp
 def stop_the_other(context: Context) -> Remedy | None:
     """Free the device."""
     held = context.finding.facts.get("held_by_others_gib")
+    if context.finding.code != "gpu-memory-held-by-others" and (held is None or held < 0.5):
+        return None
     return Remedy(
         id="stop-the-other-process",
         kind="action",

@@ -24,7 +24,7 @@ def longest_length(context: Context) -> int | None:
     spare = 0 if context.release and counts_null_block(context.release) else block
     if event.tokens is not None:
         return event.tokens if event.tokens < event.max_model_len else None
-    if event.estimated_max_len is not None:
+    if event.estimated_max_len is not None and estimate_is_whole(event):
         return max(event.estimated_max_len - spare, 0) or None
     if event.needed is None or event.available is None or event.needed.high <= 0:
         return None
@@ -33,6 +33,20 @@ def longest_length(context: Context) -> int | None:
         spare = block
     length = int(fits) // block * block - spare
     return length if length >= block else None
+
+
+def estimate_is_whole(event: KvCacheTooSmall) -> bool:
+    """Return whether the printed bound can be the whole number, and not one cut off at a log's end.
+
+    Windows and states make the bound of a hybrid model larger or smaller than in proportion,
+    by a factor of a few; a lost digit makes it ten times smaller.
+    """
+    if event.estimated_max_len is None:
+        return False
+    if event.needed is None or event.available is None or event.needed.low <= 0 or event.available.low <= 0:
+        return True
+    in_proportion = event.available.low * event.max_model_len / event.needed.high
+    return event.estimated_max_len * 8 > in_proportion or event.needed.bytes < GIB // 8
 
 
 def shorter_context(context: Context) -> Remedy | None:
@@ -55,7 +69,7 @@ def shorter_context(context: Context) -> Remedy | None:
 
 def _how_known(context: Context, event: KvCacheTooSmall, length: int) -> str:
     """Say where an advised length comes from."""
-    bound = event.estimated_max_len or event.tokens
+    bound = (event.estimated_max_len if estimate_is_whole(event) else None) or event.tokens
     if bound is None:
         return (
             f"{event.available} / ({event.needed} / {event.max_model_len:,} tokens) at the low end of the rounding,"
