@@ -259,6 +259,7 @@ def _process(found: re.Match[str], before: Process) -> Process:
 # --- JSON lines -------------------------------------------------------------------------
 
 _MESSAGE_KEYS = ("message", "MESSAGE", "log", "msg", "text", "textPayload", "line")
+_CLIENT_KEYS = frozenset({"role", "prompt", "messages", "content", "completion"})
 _TIME_KEYS = ("asctime", "timestamp", "time", "ts", "@timestamp", "__REALTIME_TIMESTAMP")
 _LEVEL_KEYS = ("levelname", "level", "severity")
 
@@ -271,6 +272,9 @@ def _from_json(line: Line) -> list[Line] | None:
         return None
     if not isinstance(data, dict):
         return None
+    if _CLIENT_KEYS & data.keys():
+        # A record of what somebody said to a model, not of what the server did.
+        return [replace(line, text="", head=True)]
     message = next((data[k] for k in _MESSAGE_KEYS if k in data), None)
     if isinstance(message, list) and all(isinstance(b, int) and 0 <= b < 256 for b in message):
         message = bytes(message).decode("utf-8", "replace")

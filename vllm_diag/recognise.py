@@ -45,7 +45,7 @@ _EXCEPTION = regex.compile(
 _MAX_EXCEPTIONS = 4
 _INNER_EXCEPTION = regex.compile(r"[A-Z]\w{0,60}(?:Error|Exception|OutOfResources)(?:\([\w.]{1,80}\))?:")
 CLIENT_TEXT = regex.compile(
-    r"Receivedrequest|Addedrequest|prompt:|prompt=|Namespace\(|^args:|non-defaultargs:|messages=|template="
+    r"Receivedrequest|Addedrequest|Generatedresponse|output:['\"]|prompt:|prompt=|Namespace\(|^args:|non-defaultargs:|messages=|template="
     r"|withconfig:|[\"'](?:role|content|prompt|text)[\"']:|Dumpinginputdata"
 )
 

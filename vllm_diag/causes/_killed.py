@@ -50,6 +50,16 @@ def at_a_limit(case: Case) -> bool:
     return case.run.has(*LIMIT_STATEMENTS)
 
 
+def contradicted(case: Case, events: list[Event]) -> bool:
+    """Whether the server's own log, a source of its own, goes on as if nobody had been killed."""
+    run = case.run
+    kills = {e.at.evidence.source for e in events}
+    own = {e.at.evidence.source for e in run.coded("server-ready", "stats", "request-answered")}
+    if not own or own & kills:
+        return False
+    return not run.has(*FOLLOWS)
+
+
 def evidence_of(case: Case) -> list[Event]:
     """Return the events that prove a kill, the strongest first."""
     run = case.run

@@ -16,10 +16,13 @@ def judge(case: Case, cause: Cause) -> Finding | None:
         return None
     facts = killed.facts(case)
     summary = cause.summary if facts.get("limit_gib") else "A memory limit was reached, and a process killed for it."
+    doubtful = killed.contradicted(case, events)
     return cause.finding(
         *events[:6],
         facts=facts,
-        summary=summary,
+        summary=summary + " The server's own log shows no death." if doubtful else summary,
+        severity="info" if doubtful else None,
+        verdict="undetermined" if doubtful else "confirmed",
         missing=() if facts.get("limit_gib") else ("the limit: docker inspect, kubectl describe, systemctl show",),
     )
 

@@ -25,10 +25,13 @@ def judge(case: Case, cause: Cause) -> Finding | None:
     summary = cause.summary
     if "victim" not in facts:
         summary = "A process of the server was killed because the host ran out of memory."
+    doubtful = killed.contradicted(case, events)
     return cause.finding(
         *events[:6],
         facts=facts,
-        summary=summary,
+        summary=summary + " The server's own log shows no death." if doubtful else summary,
+        severity="info" if doubtful else None,
+        verdict="undetermined" if doubtful else "confirmed",
         missing=()
         if case.run.has("oom-task-table", "oom-task")
         else ("the task table of the kernel log: who else was large",),

@@ -42,7 +42,9 @@ def fewer_batched_tokens(context: Context) -> Remedy | None:
     value = _half(current, 4096, 512)
     length = context.setting("max_model_len")
     if context.diagnosis.run.engine == "v0" and isinstance(length, int):
-        # V0 without chunked prefill refuses a batch below the context length.
+        # V0 without chunked prefill refuses a batch below the context length, its default.
+        if not isinstance(current, int):
+            return None
         value = max(value, length)
     if isinstance(current, int) and value >= current:
         return None
