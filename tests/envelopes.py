@@ -53,7 +53,7 @@ class Envelope:
         """Return why ``message`` is never met in this envelope, or None."""
         if kind_of(message) not in self.kinds:
             return f"texts of {message.emitter} do not come this way"
-        if message.whole_line and not self.alone:
+        if (message.whole_line or message.spaced) and not self.alone:
             return "nothing else may stand on the line of this text"
         return None
 
@@ -149,12 +149,36 @@ ENVELOPES: tuple[Envelope, ...] = (
     Envelope("ray", prefixed("(RayWorkerWrapper pid=7, ip=10.0.0.1) "), VLLM),
     Envelope("ray-header", prefixed("(RayWorkerWrapper pid=7) " + _HEADER_04), VLLM),
     Envelope("torchrun", prefixed("[rank0]: "), VLLM),
+    Envelope("parent-process", prefixed("(vllm-test, pid=4001) (EngineCore_0 pid=4008) "), VLLM),
+    Envelope("parent-process-header", prefixed("(vllm-test, pid=4001) " + _ENGINE), VLLM),
+    Envelope("stage", prefixed("(Worker pid=2291043) [Stage-0] ERROR 03-12 08:34:59 [multiproc_executor.py:800] "), VLLM),
+    Envelope("srun-label", prefixed("3: " + _ENGINE), VLLM),
+    Envelope("ray-logger", _first_only("2025-04-04 18:57:03,337\tERR worker.py:71 -- "), VLLM),
+    Envelope("raylet", _first_only("(raylet) [2024-03-02 14:40:11,300 E 1201 1230] (raylet) node_manager.cc:3007: "), VLLM),
+    Envelope("c10-logger", _first_only("[rank0]:[W502 11:47:03.150000000 ProcessGroupNCCL.cpp:1554] "), VLLM),
+    Envelope("python-logging", _first_only("2000-01-02 10:00:00,723 - WARNING - autotuner.py:1315 - "), VLLM),
+    Envelope("python-logging-named", _first_only("2000-01-02 10:00:00,723 - vllm.engine - ERROR - "), VLLM),
+    # --- programs that start a server and pass its lines on ----------------------------------
+    Envelope("dynamo", prefixed("2000-01-02T10:00:00.390Z  INFO dynamo_engine_vllm::worker: VLLM: "), VLLM),
+    Envelope("dynamo-header", prefixed("2000-01-02T10:00:00.390Z  INFO dynamo_engine_vllm::worker: " + _ENGINE), VLLM),
+    Envelope("launcher", prefixed("2026-05-03 11:47:02.257 [Error] (Process) (EngineCore pid=2651) "), VLLM),
+    Envelope("launcher-header", prefixed("2026-05-03 11:47:02.257 [Info] (Process) " + _ENGINE), VLLM),
+    Envelope("pm2", prefixed("0|vllm  | "), USERLAND),
+    Envelope("foreman", prefixed("10:15:04 vllm.1 | " + _ENGINE), VLLM),
     Envelope("exception", _first_only("ValueError: "), VLLM, alone=False),
     Envelope("exception-logged", _first_only(_ENGINE.replace("INFO", "ERROR") + "RuntimeError: "), VLLM, alone=False),
     Envelope("exception-dotted", _first_only("[rank0]: torch.OutOfMemoryError: "), VLLM, alone=False),
     # --- containers ------------------------------------------------------------------------
     Envelope("compose", prefixed("vllm-1  | "), USERLAND),
     Envelope("compose-header", prefixed("vllm-1  | " + _ENGINE), VLLM),
+    Envelope("kubectl-prefix", prefixed("[pod/vllm-7c9f8d6b5-x2k9p/vllm] "), USERLAND),
+    Envelope("kubectl-prefix-header", prefixed("[pod/vllm-0/vllm] " + _ENGINE), VLLM),
+    Envelope("kubetail", prefixed("[vllm-7c9f8d6b5-x2k9p vllm] "), USERLAND),
+    Envelope("kail", prefixed("default/vllm-7c9f8d6b5-x2k9p[vllm]: "), USERLAND),
+    Envelope("stern", prefixed("vllm-7c9f8d6b5-x2k9p vllm " + _ENGINE), VLLM),
+    Envelope("kubectl-events", prefixed("  Warning  OOMKilling  2m13s (x4 over 5m)  kernel-monitor, gpu-3  "), KERNEL),
+    Envelope("kubectl-get-events", prefixed("2m13s       Warning   OOMKilling   node/gpu-3   "), KERNEL),
+    Envelope("swarm", prefixed("stack_vllm.1.x2k9p@gpu-3    | "), USERLAND),
     Envelope("docker-timestamps", prefixed("2024-04-25T14:44:04.498000301Z "), USERLAND),
     Envelope("cri", prefixed("2024-04-25T14:44:04.498000301Z stdout F "), USERLAND),
     Envelope("cri-header", prefixed("2024-04-25T14:44:04.498000301+00:00 stderr F " + _ENGINE), VLLM),
@@ -167,6 +191,9 @@ ENVELOPES: tuple[Envelope, ...] = (
     Envelope("journal-iso-precise", prefixed("2026-11-30T20:50:24.344278+00:00 gpu-3 systemd[1]: "), USERLAND),
     Envelope("journal-json", _json_lines(_journal_json)),
     Envelope("journal-json-bytes", _json_lines(_journal_bytes)),
+    Envelope("journal-full", prefixed("Mon 2026-11-30 20:50:24 UTC gpu-3 vllm[4711]: "), USERLAND),
+    Envelope("journal-monotonic", prefixed("[    7.344278] gpu-3 vllm[4711]: "), USERLAND),
+    Envelope("rfc5424", prefixed("<3>1 2026-11-30T20:50:24Z gpu-3 vllm 4711 - - "), USERLAND),
     Envelope("syslog", prefixed("Aug 12 11:27:40 gpu-3 vllm: "), USERLAND),
     # --- the kernel ring buffer -----------------------------------------------------------
     Envelope("dmesg", prefixed("[    7.344278] "), KERNEL),
@@ -181,6 +208,17 @@ ENVELOPES: tuple[Envelope, ...] = (
     Envelope("journal-iso-kernel", prefixed("2026-11-30T20:50:24.344278+0000 gpu-3 kernel: "), KERNEL),
     Envelope("syslog-kernel", prefixed("Aug 12 11:27:40 gpu-3 kernel: [15180285.537297] "), KERNEL),
     Envelope("rsyslog-kernel", prefixed("2026-11-30T20:50:24.344278+00:00 gpu-3 kernel: [    7.344278] "), KERNEL),
+    Envelope("dmesg-human", prefixed("[Nov30 20:50] "), KERNEL),
+    Envelope("dmesg-human-delta", prefixed("[  +0.000010] "), KERNEL),
+    Envelope("dmesg-delta", prefixed("[<    0.000010>] "), KERNEL),
+    Envelope("dmesg-ctime-delta", prefixed("[Mon Nov 30 20:50:24 2026 <    0.000010>] "), KERNEL),
+    Envelope("dmesg-seconds-delta", prefixed("[    7.344278 <    0.000010>] "), KERNEL),
+    Envelope("dmesg-json", lambda text: f'         "msg": "{text}"\n'.encode(), KERNEL),
+    Envelope("kmsg", prefixed("3,1234,7344278,-;"), KERNEL),
+    Envelope("kmsg-caller", prefixed("3,1234,7344278,-,caller=T92;"), KERNEL),
+    Envelope("journal-monotonic-kernel", prefixed("[    7.344278] gpu-3 kernel: "), KERNEL),
+    Envelope("journal-full-kernel", prefixed("Mon 2026-11-30 20:50:24 UTC gpu-3 kernel: "), KERNEL),
+    Envelope("rfc5424-kernel", prefixed("<3>1 2026-11-30T20:50:24Z gpu-3 kernel - - - "), KERNEL),
     Envelope("serial-console", prefixed("[    7.344278] ", "\r\n"), KERNEL),
     # --- people and their tools --------------------------------------------------------------
     Envelope("quoted", prefixed("> ")),

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from dataclasses import MISSING, fields
 from functools import cache
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -60,8 +61,8 @@ def test_each_sample_is_this_message_and_no_other(message: Message) -> None:
 
 @EACH
 def test_each_wording_is_exercised_by_a_sample(message: Message) -> None:
-    """No wording is without a sample that it matches."""
-    for wording in message.compiled():
+    """No wording is without a sample that it matches; the texts of releases have a test of their own."""
+    for wording in islice(message.compiled(), len(message.texts), None):
         assert any(
             wording.pattern.search(sample if message.spaced else squeeze(sample)) for sample in message.samples
         ), wording.text
@@ -79,7 +80,7 @@ def test_each_wording_is_recognised_when_rendered_in_full(message: Message) -> N
 @EACH
 def test_placeholders_and_fields_agree(message: Message) -> None:
     """Each placeholder has a reader, each reader is used, and required fields are in every wording."""
-    used = {slot for wording in message.compiled() for slot in wording.slots}
+    used = {slot for wording in islice(message.compiled(), len(message.texts), None) for slot in wording.slots}
     assert used <= message.reads.keys()
     if message.event is Landmark:
         return
@@ -117,6 +118,8 @@ def test_an_envelope_changes_nothing(envelope: Any) -> None:
 # Texts that lose figures at some widths all the same: code -> reason.
 NOT_AT_EVERY_WIDTH = {
     "nvls-failed": "'WARN' at the start of a line is a level of other programs",
+    "command-line": "nothing tells where it ends",
+    "pin-memory": "'WARNING:' inside it, at the start of a line, is a level of other programs",
     "xid": "its last words are optional and of free length",
 }
 
@@ -137,7 +140,16 @@ def same_but_for_the_ends(message: Message, want: Mask, got: Mask) -> bool:
     ends = set()
     for wording in message.compiled():
         ends |= {wording.slots[0], wording.slots[-1]} if wording.slots else set()
-    return all(w[1].get(k) == g[1].get(k) or k in ends for w, g in zip(want, got, strict=True) for k in w[1])
+    return all(
+        without_blanks(w[1].get(k)) == without_blanks(g[1].get(k)) or k in ends
+        for w, g in zip(want, got, strict=True)
+        for k in w[1]
+    )
+
+
+def without_blanks(value: Any) -> Any:
+    """Return words without blanks: a wrap leaves open whether one stood where the line was broken."""
+    return squeeze(value) if isinstance(value, str) else value
 
 
 @EACH

@@ -295,9 +295,12 @@ NOT_IN_CORPUS: dict[str, str] = {}
 
 
 def test_every_message_is_met_by_a_case() -> None:
-    """Each message of the catalogue stands in at least one case, but for those listed with a reason."""
+    """Each message stands in at least one case, but for those listed with a reason.
+
+    Landmarks that are nothing but texts of releases are rendered by the conformance test, from all of them.
+    """
     met = Counter(event["code"] for name in names() for event in all_events(name))
-    known = {message.code for message in catalogue()}
+    known = {message.code for message in catalogue() if message.wordings}
     assert sorted(known - met.keys() - NOT_IN_CORPUS.keys()) == [], "met by no case in corpus/logs"
     assert sorted(NOT_IN_CORPUS.keys() & met.keys()) == [], "met after all: take them off the list"
     assert sorted(NOT_IN_CORPUS.keys() - known) == [], "no longer in the catalogue: take them off the list"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from vllm_diag.pages import PAGES
+from vllm_diag.pages import EXAMPLES, PAGES, examples_from
 from vllm_diag.pipeline import report_on
 from vllm_diag.render.text import render
 
@@ -19,6 +19,12 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 def test_generated_page_is_fresh(name: str) -> None:
     """Each generated page equals what `python -m vllm_diag.pages` writes."""
     assert (ROOT / "docs" / name).read_text(encoding="utf-8") == PAGES[name]()
+
+
+def test_examples_are_what_the_corpus_shows() -> None:
+    """The examples on the pages of causes are those that the corpus logs give."""
+    kept = ROOT / "vllm_diag" / EXAMPLES
+    assert kept.read_text(encoding="utf-8") == examples_from(ROOT / "corpus" / "logs"), "python -m vllm_diag.pages"
 
 
 def test_readme_example_is_what_the_command_prints() -> None:

@@ -41,10 +41,10 @@ def one(text: str) -> Line:
         ("(VllmWorker TP2 pid=7) x", Process("VllmWorker TP2", 7, 2), None, None),
         ("(RayWorkerWrapper pid=7, ip=10.0.0.1) x", Process("RayWorkerWrapper", 7, None, "10.0.0.1"), None, None),
         ("[rank3]: x", Process(rank=3), None, None),
-        ("Nov 02 10:15:03 gpu01 vllm[14790]: x", Process("vllm", 14790), None, "Nov 02 10:15:03"),
+        ("Nov 02 10:15:03 gpu01 vllm[14790]: x", Process("vllm", 14790, service="vllm[14790]"), None, "Nov 02 10:15:03"),
         ("[    7.344278] x", Process("kernel"), None, "7.344278"),
         ("[Mon Nov 30 20:50:24 2026] x", Process("kernel"), None, "Mon Nov 30 20:50:24 2026"),
-        ("vllm-1  | (APIServer pid=1) INFO 06-01 10:00:00 [a.py:1] x", Process("APIServer", 1), "INFO", "06-01 10:00:00"),
+        ("vllm-1  | (APIServer pid=1) INFO 06-01 10:00:00 [a.py:1] x", Process("APIServer", 1, service="vllm-1"), "INFO", "06-01 10:00:00"),
     ],
 )  # fmt: skip
 def test_what_a_prefix_says_is_read(text: str, process: Process, level: str | None, time: str | None) -> None:

@@ -11,19 +11,25 @@ PACKAGE = Path(vllm_diag.__file__).parent
 
 # The stages in their order; modules on one line do not import each other.
 ORDER = (
-    ("quantities",),
-    ("evidence", "wording", "settings", "releases"),
+    ("quantities", "versions"),
+    ("flags", "defects"),
+    ("evidence", "wording", "settings", "releases", "readings"),
+    ("kv_arithmetic", "cards"),
+    ("planning",),
     ("framing",),
     ("records", "event_types"),
     ("messages",),
     ("recognise",),
     ("runs",),
     ("ledger",),
+    ("host_ledger",),
     ("causes",),
     ("diagnosis",),
     ("remedies",),
     ("report",),
-    ("render", "pipeline", "pages"),
+    ("plan_report",),
+    ("render", "pipeline"),
+    ("pages",),
     ("inputs",),
     ("cli",),
 )

@@ -13,6 +13,7 @@ from typing import Any
 from vllm_diag.evidence import Evidence
 from vllm_diag.framing import NOBODY, Process
 from vllm_diag.quantities import Amount
+from vllm_diag.readings import Reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,31 +29,35 @@ class Place:
     frames: tuple[str, ...] = ()
 
 
+_COMMON = frozenset(("code", "at", "facts", "readings"))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Base of all events; ``code`` is the message's code."""
+    """Base of all events; ``code`` is the message's code.
+
+    ``facts`` are figures of the text that the event has no field for; ``readings`` say what a
+    figure means where that depends on the release.
+    """
 
     code: str
     at: Place
+    facts: tuple[tuple[str, Any], ...] = ()
+    readings: tuple[Reading, ...] = ()
 
     def values(self) -> Iterator[tuple[str, Any]]:
-        """Yield (name, value) of the fields that the wording stated."""
+        """Yield (name, value) of what the wording stated, fields first."""
         for field in fields(self):
-            if field.name not in ("code", "at"):
+            if field.name not in _COMMON:
                 value = getattr(self, field.name)
                 if value is not None and value != ():
                     yield field.name, value
+        yield from self.facts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Landmark(Event):
     """A message that matters by being there; its figures, if any, are in ``facts``."""
-
-    facts: tuple[tuple[str, Any], ...] = ()
-
-    def values(self) -> Iterator[tuple[str, Any]]:
-        """Yield the figures of the message."""
-        yield from self.facts
 
     def get(self, name: str) -> Any:
         """Return the figure called ``name``, or None."""

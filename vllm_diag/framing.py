@@ -8,7 +8,10 @@ The envelopes, and where they come from:
 * vLLM's own ``INFO 01-11 15:51:18 llm_engine.py:275]`` (to 0.7.3), ``[monitor.py:33]``
   (0.8.0 on) and ``(EngineCore_DP0 pid=123)`` (0.8.3 on), coloured into files to 0.15.1;
 * Ray's ``(RayWorkerWrapper pid=7, ip=10.0.0.1)``, torchrun's ``[rank0]:``;
-* docker compose's ``name-1  | ``, Kubernetes and journal times, syslog, dmesg in its forms;
+* docker compose's ``name-1  | ``, ``[pod/name/container] `` of kubectl, ``pod container `` of
+  stern, ``==> file <==`` of tail, Kubernetes and journal times, syslog, dmesg in its forms;
+* launchers and loggers around them: dynamo's ``INFO crate::module: ``, ``[Error] (Process) ``,
+  Ray's and PyTorch's own, ``time - LEVEL - ``, ``(parent, pid=1) ``, srun's, pm2's, foreman's;
 * JSON lines of container runtimes, journald and vLLM 0.32's own formatter;
 * quoting by people (``> ``, ``# ``), terminal frames, HTML entities, escaped escapes.
 """
@@ -34,12 +37,22 @@ _BLOCK = 2**18
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """Who printed a line: ``EngineCore_DP0``, ``Worker_TP1``, ``kernel``; pid and rank if told."""
+    """Who printed a line: ``EngineCore_DP0``, ``Worker_TP1``, ``kernel``; pid and rank if told.
+
+    ``service`` names the container, pod or unit that the line came from, where several are read
+    in one stream; from a journal it is ``ident[pid]``.
+    """
 
     name: str | None = None
     pid: int | None = None
     rank: int | None = None
     host: str | None = None
+    service: str | None = None
+
+    @property
+    def unnamed(self) -> bool:
+        """Whether no process is told, whatever the service."""
+        return self.name is None and self.pid is None and self.rank is None and self.host is None
 
 
 NOBODY = Process()
@@ -162,12 +175,17 @@ _CTIME = r"\S{1,9}\.?\s+\S{2,9}\.?\s+\d{1,2}\s\d\d:\d\d:\d\d\s\d{4}"
 _TAG = r"(?:(?P<host>[\w.-]{1,80})\s(?P<ident>kernel(?=:)|[\w./@-]{1,60}(?=\[))(?:\[(?P<identpid>\d{1,10})\])?:\s)?"
 _TAG2 = r"(?:(?P<host2>[\w.-]{1,80})\s(?P<log>[\w./@-]{1,60})(?:\[(?P<logpid>\d{1,10})\])?:\s)?"
 
+# A pod of a deployment, stateful set or job, by the ending that is made for it.
+_POD = r"[a-z0-9][a-z0-9.-]{0,200}-(?:[a-z0-9]{5,10}-[a-z0-9]{5}|[a-z0-9]{5}|\d{1,4})"
+
+_AGE = r"(?:<unknown>|(?:\d{1,5}[smhdy]){1,4}(?:\s\(x\d{1,6}\sover\s[\dsmhdy]{1,12}\))?)"
+
 # One alternative is taken off at a time, from the left, until none fits. A line may also be
 # the rest of one that a terminal broke, so what looks like a mark of quoting need not be one:
 # "=", ":" or nothing behind a ">" and "1/4" behind a "|" belong to the message.
 _LAYERS = re.compile(
     rf"""
-    (?P<process>\(\s*(?P<name>[A-Za-z_][\w:]*(?:[ ](?:[A-Z]{{2,4}}\d+_?)+)?)\s*
+    (?P<process>\(\s*(?P<name>[A-Za-z_][\w:.-]*(?:[ ](?:[A-Z]{{2,4}}\d+_?)+)?),?\s*
         (?:rank=\s*(?P<rank>\d{{1,6}})\s*)?pid=\s*(?P<pid>\d{{1,10}})\s*
         (?:,\s*ip=\s*(?P<ip>[\w.:]{{1,45}})\s*)?\)\s?)
   | (?P<ray>\((?:raylet|gcs_server|autoscaler|pid=\d{{1,10}})(?:,\ ?ip=[\w.:]{{1,45}})?\)\s?)
@@ -176,8 +194,28 @@ _LAYERS = re.compile(
         \[?(?P<file>[\w./-]{{1,200}}\.(?:py|cc|cpp|rs)(?::\s?\d{{1,6}}|(?=\])))\]\s?)
   | (?P<bare>(?P<level2>{_LEVELS})(?::\s{{1,12}}|:[\w.]{{1,120}}:
         |\s+\d\d-\d\d\s\d\d:\d\d(?::\d\d)?\s+|\s+(?=[A-Z\#(\[])))
+  | (?P<logger>(?:INFO|WARN|WARNING|ERR|ERROR|DEBUG|SUCC)\s{{1,4}}[\w./]{{1,120}}\.py:\d{{1,6}}\s--\s)
+  | (?P<rust>(?:TRACE|DEBUG|INFO|WARN|ERROR)\s{{1,4}}\w{{1,60}}(?:::\w{{1,60}}){{1,8}}:\s(?:VLLM:\s)?)
+  | (?P<glog>\[(?:(?P<letter>[IWEF])\d{{3,4}}\s\d\d:\d\d:\d\d\.\d{{6,9}}(?:\s\d{{1,10}})?
+        |(?P<glogtime>{_ISO})\s(?P<letter2>[DIWEF])\s\d{{1,10}}\s\d{{1,10}})\]?\s
+        (?:\(\w{{1,40}}\)\s)?(?:[\w./-]{{1,120}}\.(?:cpp|cc|h|hpp):\d{{1,6}}[\]:]\s)?)
+  | (?P<launcher>\[(?:[Ii]nfo|[Ee]rror|[Ww]arn|[Ww]arning|[Dd]ebug|[Nn]otice|[Tt]race)\]\s{{1,4}}
+        (?:\([A-Z][A-Za-z]{{1,30}}\)\s)?)
+  | (?P<dashed>-\s(?:[\w.]{{1,80}}\s-\s)?(?P<level4>{_LEVELS})\s-\s
+        (?:[\w./-]{{1,120}}\.py:\d{{1,6}}\s-\s)?(?:[\w.]{{1,80}}:\s(?=\[))?)
+  | (?P<stage>\[Stage[-_ ]?\d{{1,4}}\]\s?)
+  | (?P<label>\d{{1,5}}:\s(?=\(\w[\w ]{{0,40}}\spid=|(?:{_LEVELS})\s\d|\[rank\d))
   | (?P<stamp>\[(?P<stamped>\d\d-\d\d\s\d\d:\d\d:\d\d)\]\s)
   | (?P<kernelname>kernel:\s)
+  | (?P<kmsg>\d{{1,4}},\d{{1,10}},(?P<ktime3>\d{{1,16}}),[-c](?:,\w{{1,20}}=\w{{1,20}}){{0,4}};)
+  | (?P<rfc5424><\d{{1,3}}>1\s(?P<isotime2>{_ISO})\s[\w.-]{{1,80}}\s(?P<ident5>[\w./@-]{{1,60}})\s
+        (?P<pid5>\d{{1,10}}|-)\s
+        (?:-|\S{{1,60}})\s(?:-|\[[^\]]{{0,400}}\])\s)
+  | (?P<weekday>[A-Z][a-z]{{2}}\s(?=\d{{4}}-\d\d-\d\d\s\d\d:\d\d:\d\d(?:\.\d{{1,6}})?\s[A-Z]{{2,5}}\s))
+  | (?P<monotonic>\[\s{{0,12}}(?P<ktime4>\d{{1,12}}\.\d{{6}})\]\s(?P<host3>[\w.-]{{1,80}})\s
+        (?P<ident3>kernel(?=:)|[\w./@-]{{1,60}}(?=\[))(?:\[(?P<identpid3>\d{{1,10}})\])?:\s)
+  | (?P<reltime>\[(?:[A-Z][a-z]{{2}}\s{{0,2}}\d{{1,2}}\s\d\d:\d\d|\s{{1,8}}\+\s{{0,8}}\d{{1,8}}\.\d{{6}}
+        |(?:{_CTIME}\s|\s{{0,8}}\d{{1,12}}\.\d{{6}}\s)?<\s{{0,8}}\d{{1,8}}\.\d{{6}}>)\]\s)
   | (?P<filetag>\[(?P<file2>[\w./-]{{1,120}}\.py:\d{{1,6}})\]\s?)
   | (?P<rankline>\[(?:rank|default)(?P<rank2>\d{{1,6}})\]:(?:\[rank\d{{1,6}}\]:)?\s?
         |\[\d+,(?P<rank3>\d{{1,6}})\]<std(?:err|out)>:\s?)
@@ -187,15 +225,40 @@ _LAYERS = re.compile(
   | (?P<kernel>\[\s{{0,12}}(?P<ktime>\d{{1,12}}\.\d{{6}})\](?:\s?\[\s{{0,8}}[TC]\d{{1,8}}\])?\s?)
   | (?P<ctime>\[(?P<ktime2>{_CTIME})\]\s?)
   | (?P<pri><\d{{1,3}}>(?=[\[\w]))
-  | (?P<compose>[A-Za-z0-9][\w./@-]{{0,80}}(?:\s{{2,60}}|(?<=[\d])\s)\|(?:\s|$)|\s{{1,8}}\|(?:\s(?!\d+/\d)|$))
+  | (?P<kube>\[pod/(?P<pod>[a-z0-9][\w.-]{{0,200}})/(?P<container>[\w.-]{{1,80}})\](?:\s|$)
+        |\[(?P<pod2>{_POD})\s(?P<container2>[a-z0-9][a-z0-9-]{{0,62}})\](?:\s|$)
+        |[a-z0-9-]{{1,63}}/(?P<pod3>{_POD})\[(?P<container3>[a-z0-9-]{{1,63}})\]:\s)
+  | (?P<pm2>\d{{1,3}}\|(?P<service2>[\w.-]{{1,40}})\s{{1,40}}\|\s)
+  | (?P<foreman>\d\d:\d\d:\d\d\s(?P<service3>[\w.-]{{1,40}})\s{{1,40}}\|\s)
+  | (?P<compose>(?P<service>[A-Za-z0-9][\w./@-]{{0,80}})(?:\s{{2,60}}|(?<=[\d])\s)\|(?:\s|$)
+        |\s{{1,8}}\|(?:\s(?!\d+/\d)|$))
+  | (?P<kubeevent>\s{{0,8}}(?:Warning|Normal)\s{{2,12}}[A-Z][A-Za-z]{{2,40}}\s{{2,40}}{_AGE}\s{{2,40}}
+            \S{{1,80}}(?:\s\S{{1,80}})?\s{{2,40}}
+        |{_AGE}\s{{2,40}}(?:Warning|Normal)\s{{2,12}}[A-Z][A-Za-z]{{2,40}}\s{{2,40}}[a-z]{{2,30}}/\S{{1,200}}\s{{2,40}})
+  | (?P<jsonmsg>\s{{0,24}}"msg":\s")
   | (?P<console>\w{{2,40}}\[(?:info|error|warning|debug)\])
   | (?P<quoted>(?:>(?![=:]|$)\s?|\#\s(?!HELP\s|TYPE\s|\w{{2,12}}\sblocks:|[A-Za-z]{{1,5}}\s?b?l?o?c?k?s?$)){{1,6}})
     """,
     re.VERBOSE,
 )
-_HEADS = frozenset({"header", "bare", "kernel", "ctime", "filetag", "stamp"})
-_OUTER = frozenset({"iso", "syslog", "compose", "quoted", "rankline"})
+_HEADS = frozenset({
+    "header", "bare", "kernel", "ctime", "filetag", "stamp", "logger", "glog", "dashed", "kmsg", "reltime",
+})  # fmt: skip
+_OUTER = frozenset({
+    "iso", "syslog", "compose", "kube", "quoted", "rankline", "launcher", "rust", "stage", "label", "rfc5424",
+    "weekday", "pm2", "foreman",
+})  # fmt: skip
+# Levels that a wrapper gives to whatever it passes on say nothing of the line, those of the program that wrote it do.
+_SHORT = {"WARN": "WARNING", "FATAL": "CRITICAL", "ERR": "ERROR"}
+_LETTERS = {"D": "DEBUG", "I": "INFO", "W": "WARNING", "E": "ERROR", "F": "CRITICAL"}
+# What the journal and syslog name besides servers.
+_SYSTEM_IDENTS = re.compile(
+    r"kernel$|systemd|dockerd?$|containerd|kubelet$|crio|k3s|earlyoom|oomd|sudo|su$|cron|sshd|dbus|NetworkManager|nvidia-"
+    r"|rsyslogd|audit|logger$|cloud-init|snapd|podman$|rtkit|udev",
+    re.IGNORECASE,
+)
 _MAX_LAYERS = 10
+_JSON_END = re.compile(r'",?\s*$')
 
 
 def strip_envelope(line: Line) -> Line:
@@ -212,8 +275,10 @@ def strip_envelope(line: Line) -> Line:
             # People quote whole lines; behind a header "# GPU blocks" is the message.
             break
         at = found.end()
+        if kind == "jsonmsg":
+            text = _JSON_END.sub("", text)
         head = head or kind in _HEADS
-        level = found["level"] or found["level2"] or level
+        level = _level(found) or level
         emitter = found["file"] or found["file2"] or emitter
         stamp = (
             found["date"]
@@ -222,12 +287,24 @@ def strip_envelope(line: Line) -> Line:
             or found["logtime"]
             or found["ktime"]
             or found["ktime2"]
+            or found["ktime4"]
+            or found["isotime2"]
+            or found["glogtime"]
         )
         time = stamp or time
         process = _process(found, process)
     if at == 0:
         return line
     return replace(line, text=text[at:], time=time, process=process, level=level, emitter=emitter, head=head)
+
+
+def _level(found: re.Match[str]) -> str | None:
+    letter = found["letter"] or found["letter2"]
+    return _LETTERS[letter] if letter else _full(found["level"] or found["level2"] or found["level4"])
+
+
+def _full(level: str | None) -> str | None:
+    return _SHORT.get(level, level) if level else None
 
 
 _RANK_IN_NAME = re.compile(r"(?:^|[_ ])TP(\d{1,6})")
@@ -243,23 +320,35 @@ def _process(found: re.Match[str], before: Process) -> Process:
             pid=int(found["pid"]),
             rank=int(rank) if rank else int(in_name[1]) if in_name else before.rank,
             host=found["ip"] or before.host,
+            service=before.service,
         )
     rank = found["rank2"] or found["rank3"]
     if rank:
         return replace(before, rank=int(rank))
-    ident = found["ident"] or found["log"]
+    ident = found["ident"] or found["log"] or found["ident3"] or found["ident5"]
     if ident:
-        pid = found["identpid"] or found["logpid"]
-        return replace(before, name=ident, pid=int(pid) if pid else before.pid)
-    if found["kernel"] or found["ctime"] or found["kernelname"]:
+        pid = found["identpid"] or found["logpid"] or found["identpid3"] or found["pid5"]
+        pid = None if pid == "-" else pid
+        unit = None if _SYSTEM_IDENTS.match(ident) else f"{ident}[{pid}]" if pid else ident
+        return replace(before, name=ident, pid=int(pid) if pid else before.pid, service=before.service or unit)
+    if found.lastgroup in ("kernel", "ctime", "kernelname", "kmsg", "reltime"):
         return replace(before, name="kernel")
+    service = found["service"] or found["service2"] or found["service3"]
+    if service:
+        return replace(before, service=service)
+    pod = found["pod"] or found["pod2"] or found["pod3"]
+    if pod:
+        return replace(before, service=f"{pod}/{found['container'] or found['container2'] or found['container3']}")
     return before
 
 
 # --- JSON lines -------------------------------------------------------------------------
 
 _MESSAGE_KEYS = ("message", "MESSAGE", "log", "msg", "text", "textPayload", "line")
-_CLIENT_KEYS = frozenset({"role", "prompt", "messages", "content", "completion"})
+_CLIENT_KEYS = frozenset({
+    "role", "prompt", "messages", "content", "completion", "user", "user_id", "username", "question", "answer", "query",
+    "conversation", "conversation_id", "session_id", "instruction", "feedback", "comment",
+})  # fmt: skip
 _TIME_KEYS = ("asctime", "timestamp", "time", "ts", "@timestamp", "__REALTIME_TIMESTAMP")
 _LEVEL_KEYS = ("levelname", "level", "severity")
 
@@ -272,7 +361,7 @@ def _from_json(line: Line) -> list[Line] | None:
         return None
     if not isinstance(data, dict):
         return None
-    if _CLIENT_KEYS & data.keys():
+    if _CLIENT_KEYS & data.keys() or ("text" in data and "record" not in data):
         # A record of what somebody said to a model, not of what the server did.
         return [replace(line, text="", head=True)]
     message = next((data[k] for k in _MESSAGE_KEYS if k in data), None)
@@ -285,10 +374,11 @@ def _from_json(line: Line) -> list[Line] | None:
     if isinstance(trace, str):
         texts += trace.split("\n")
     time = next((str(data[k]) for k in _TIME_KEYS if data.get(k)), line.time)
-    level = next((data[k] for k in _LEVEL_KEYS if isinstance(data.get(k), str)), None)
+    level = next((_full(data[k].upper()) for k in _LEVEL_KEYS if isinstance(data.get(k), str)), None)
     process = Process(
         name=_text_or_none(data.get("processName") or data.get("SYSLOG_IDENTIFIER")) or line.process.name,
         pid=data["process"] if isinstance(data.get("process"), int) else line.process.pid,
+        service=_service_of(data) or line.process.service,
     )
     # A logger that states the level wrote a whole record; runtimes wrap each line by itself.
     head = level is not None
@@ -300,6 +390,20 @@ def _from_json(line: Line) -> list[Line] | None:
         for i, text in enumerate(texts)
         if text or i == 0
     ]
+
+
+_UNIT_KEYS = ("CONTAINER_NAME", "container_name", "_SYSTEMD_UNIT", "UNIT", "pod", "pod_name")
+
+
+def _service_of(data: dict[str, Any]) -> str | None:
+    """Return the container, pod or unit that a record names; the kernel's and systemd's own are none."""
+    inner = data.get("kubernetes")
+    if isinstance(inner, dict) and isinstance(inner.get("pod_name"), str):
+        return f"{inner['pod_name']}/{inner.get('container_name') or ''}".rstrip("/")
+    named = next((data[k] for k in _UNIT_KEYS if isinstance(data.get(k), str) and data[k]), None)
+    if named is None or _SYSTEM_IDENTS.match(named) or named == "init.scope":
+        return None
+    return str(named)
 
 
 def _bounded_int(text: str) -> int:
@@ -447,6 +551,8 @@ def _position(text: str, squeezed_at: int) -> int:
 # An access line: nearly all that a running server prints, and nothing but that it runs.
 _ACCESS = re.compile(r'INFO:?\s+[\w.:\[\]-]{3,60} - "[A-Z]{3,7} /[^"]{0,400} HTTP/1\.[01]" \d{3}')
 _ACCESS_REACH = 200
+_SERVICE_START = re.compile(r"[A-Za-z0-9][\w./@-]{0,80}\s{1,60}\||\[pod/[\w./-]{1,200}\]")
+_MAX_STREAMS = 256
 
 
 def _is_access_line(text: str) -> bool:
@@ -456,13 +562,44 @@ def _is_access_line(text: str) -> bool:
 
 def _without_routine(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
     """Let one access line through, which tells that the server answers, and drop the others."""
-    seen = False
+    seen: set[str] = set()
     for number, text in lines:
         if len(text) < _ACCESS_REACH + 400 and _is_access_line(text):
-            if seen:
+            service = _SERVICE_START.match(text)
+            key = service[0] if service and len(seen) < _MAX_STREAMS else ""
+            if key in seen:
                 continue
-            seen = True
+            seen.add(key)
         yield number, text
+
+
+# A pod and a container in front of each line, told from two words by what is behind them.
+_STERN = re.compile(rf"(?P<prefix>(?P<pod>{_POD})\s(?P<container>[a-z0-9][a-z0-9-]{{0,62}}))(?:\s|$)")
+_SURE = re.compile(rf"(?:{_ISO}|\(\w[\w ]{{0,40}} pid=|(?:{_LEVELS})\s|(?:{_LEVELS}):\s)")
+_SECTION = re.compile(r"==> (?P<name>\S.{0,300}?) <==\s*$")
+
+
+class _Streams:
+    """Which of several logs in one stream a line is from, where only what came before tells."""
+
+    def __init__(self) -> None:
+        self._pods: set[str] = set()
+        self._section: str | None = None
+
+    def cut(self, text: str) -> tuple[str | None, str]:
+        """Return the service of a line, if one is named, and the line without its name."""
+        if text.startswith("==> ") and (section := _SECTION.match(text)):
+            self._section = section["name"].rsplit("/", 1)[-1]
+            return self._section, ""
+        found = _STERN.match(text) if "-" in text[:210] else None
+        if found is None:
+            return self._section, text
+        rest = text[found.end() :]
+        if found["prefix"] not in self._pods:
+            if not _SURE.match(rest) or len(self._pods) >= _MAX_STREAMS:
+                return self._section, text
+            self._pods.add(found["prefix"])
+        return f"{found['pod']}/{found['container']}", rest
 
 
 def frame(stream: Iterable[bytes], source: str) -> Iterator[Line]:
@@ -471,18 +608,21 @@ def frame(stream: Iterable[bytes], source: str) -> Iterator[Line]:
     ``source`` names the input in evidence. Reads once, keeps one line; raises whatever
     reading ``stream`` raises.
     """
+    streams = _Streams()
     for number, text in _rejoin_headers(_without_routine(physical_lines(stream))):
-        yield from _frame_one(source, number, text)
+        yield from _frame_one(source, number, text, streams)
 
 
-def _frame_one(source: str, number: int, text: str) -> Iterator[Line]:
+def _frame_one(source: str, number: int, text: str, streams: _Streams) -> Iterator[Line]:
     if text.endswith("\\n") and "\\n" not in text[:-2]:
         text = text[:-2]
     for part in text.split("\r") if "\r" in text else (text,):
         shown = clean(part)
         if not shown and part is not text:
             continue
-        line = strip_envelope(Line(source, number, shown, shown.strip()))
+        service, rest = streams.cut(shown)
+        process = NOBODY if service is None else Process(service=service)
+        line = strip_envelope(Line(source, number, rest, shown.strip(), process=process))
         inner = line.text.lstrip()
         if inner.startswith("{") and inner.rstrip().endswith("}"):
             for entry in _from_json(line) or [line]:

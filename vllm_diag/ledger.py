@@ -159,6 +159,9 @@ def _enter(budget: Budget, event: Event) -> Budget:
         return _enter_profile(budget, event)
     if isinstance(event, TorchOom):
         return _enter_oom(budget, event)
+    if event.code == "graph-memory-in-budget":
+        share = dict(event.values()).get("utilization")
+        return _with(budget, utilization=share, utilization_origin="stated" if share is not None else None)
     return budget
 
 

@@ -79,13 +79,15 @@ class Reader:
 
     ``pattern`` is matched against text from which all blanks have been removed (see
     `vllm_diag.wording`); ``read`` raises `ValueError` for a text that is no such figure.
-    ``examples`` are texts as an emitter would print them, for tests.
+    ``examples`` are texts as an emitter would print them, for tests. ``verbatim``: what is read
+    is the text as it stands in the log, blanks included.
     """
 
     name: str
     pattern: str
     read: Callable[[str], Any]
     examples: tuple[str, ...]
+    verbatim: bool = False
 
 
 # 40 digits hold every figure any emitter prints; the bound keeps hostile text cheap.
@@ -103,14 +105,24 @@ def _whole(text: str) -> int:
     return int(re.sub(r"[.,]", "", text))
 
 
+def _decimals(text: str) -> int:
+    return len(text.partition(".")[2] or text.partition(",")[2])
+
+
 def _in_gib(text: str) -> Amount:
-    digits = text.partition(".")[2] or text.partition(",")[2]
-    return gib(_number(text), max(2, len(digits)))
+    return gib(_number(text), max(2, _decimals(text)))
+
+
+def _in_gib_as_shown(text: str) -> Amount:
+    return gib(_number(text), _decimals(text))
 
 
 def _in_mib(text: str) -> Amount:
-    digits = text.partition(".")[2] or text.partition(",")[2]
-    return Amount(round(_number(text) * MIB), round(MIB / 2 / 10 ** max(2, len(digits))))
+    return Amount(round(_number(text) * MIB), round(MIB / 2 / 10 ** max(2, _decimals(text))))
+
+
+def _in_mib_as_shown(text: str) -> Amount:
+    return Amount(round(_number(text) * MIB), round(MIB / 2 / 10 ** _decimals(text)))
 
 
 def _sized(text: str) -> Amount:
@@ -131,6 +143,9 @@ count = Reader("count", r"\d{1,19}(?:,\d{3}){0,6}", _whole, ("1", "34,608", "131
 integer = Reader("integer", r"-?\d{1,19}", int, ("0", "-9", "14822"))
 number = Reader("number", _DECIMAL, _number, ("0.9", "4.22", "1"))
 gib_2dp = Reader("gib_2dp", _DECIMAL, _in_gib, ("4.23", "16.0", "-0.61", "78.6318359375"))
+# Printed with a fixed number of decimals, none among them: 12 is 12 +/- 0.5.
+gib_fixed = Reader("gib_fixed", _DECIMAL, _in_gib_as_shown, ("12", "4.2"))
+mib_fixed = Reader("mib_fixed", _DECIMAL, _in_mib_as_shown, ("240", "35.50"))
 mib_2dp = Reader("mib_2dp", _DECIMAL, _in_mib, ("240.0", "64"))
 kib = Reader("kib", r"\d[\d,]{0,20}", lambda t: Amount(_whole(t) * KIB), ("0", "31204880"))
 raw_bytes = Reader("raw_bytes", r"\d{1,24}", lambda t: Amount(int(t)), ("12917635953",))
@@ -143,5 +158,5 @@ size = Reader(
 )
 token = Reader("token", r"[^\s,;]{1,200}?", str, ("cuda:0", "EngineCore"))
 word = Reader("word", r"[\w.:/@+-]{1,200}", str, ("0.11.0", "cpu"))
-words = Reader("words", r".{0,400}?", str, ("VLLM::EngineCor",))
+words = Reader("words", r".{0,400}?", str, ("VLLM::EngineCor",), verbatim=True)
 rest = Reader("rest", r".{0,8000}", str, ("{'model':'m'}",))

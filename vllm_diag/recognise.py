@@ -15,16 +15,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
+from typing import Any
 
 import regex
 from ahocorasick_rs import AhoCorasick
 
-from vllm_diag.event_types import Event, Landmark, Place
+from vllm_diag.event_types import Event, Landmark, Place, Settings, Version
 from vllm_diag.evidence import Evidence, quote
-from vllm_diag.framing import NOBODY
 from vllm_diag.messages import Message, catalogue
+from vllm_diag.readings import readings_of
 from vllm_diag.records import Record
-from vllm_diag.wording import Compiled, squeeze
+from vllm_diag.versions import Release, parse_release
+from vllm_diag.wording import Compiled, position_in, squeeze
 
 # Seconds one pattern may take on one record; all wordings are linear in practice.
 _TIMEOUT = 1.0
@@ -102,6 +104,7 @@ class _Hit:
     start: int
     end: int
     found: dict[str, str]
+    match: regex.Match[str]
 
 
 @dataclass(slots=True)
@@ -112,11 +115,19 @@ class Tally:
     first: Evidence | None = None
 
 
+@dataclass(slots=True)
+class _Told:
+    """What was said before and decides how a figure is meant."""
+
+    release: Release | None = None
+
+
 def recognise(records: Iterable[Record], tally: Tally | None = None) -> Iterator[Event]:
     """Yield the events of ``records`` in order; counts what looked alike into ``tally``."""
     order = 0
+    told = _Told()
     for record in records:
-        for event in _events_of(record, order):
+        for event in _events_of(record, order, told):
             order += 1
             yield event
         if tally is not None:
@@ -161,6 +172,16 @@ class _Text:
             found.append(exception.end())
         return found
 
+    def as_printed(self, start: int, end: int) -> str:
+        """Return what stands between two squeezed positions with its blanks, lines joined by one."""
+        parts = []
+        for number in range(self.line_at(start), self.line_at(end - 1) + 1):
+            edge, line = self.edges[number], self.lines[number].text
+            first = position_in(line, max(0, start - edge))
+            last = position_in(line, min(end, self.edges[number + 1]) - edge - 1)
+            parts.append(" ".join(line[first : last + 1].split()))
+        return " ".join(parts)
+
     def is_clients(self, position: int) -> bool:
         """Whether what stands here on its line was written by a client."""
         line = self.line_at(position)
@@ -180,25 +201,37 @@ class _Text:
             return False
         line, following = self.lines[number], self.lines[number + 1]
         words = following.shown.split(None, 1)
-        if following.head or following.process != NOBODY or not words or len(line.shown) > _MAX_WIDTH:
+        if following.head or not following.process.unnamed or not words or len(line.shown) > _MAX_WIDTH:
             return False
         return len(line.shown) + 1 + len(words[0]) >= max(width, len(following.shown))
 
 
-def _events_of(record: Record, order: int) -> Iterator[Event]:
+def _events_of(record: Record, order: int, told: _Told) -> Iterator[Event]:
     text = _Text(record)
-    hits = sorted(_hits(text), key=lambda hit: (hit.start, -hit.end))
+    hits = sorted(_best_of_each(_hits(text)), key=lambda hit: (hit.start, -hit.end))
     covered = 0
     for hit in hits:
         if hit.start < covered:
             continue
-        event = _event(record, text, hit, order)
+        event = _event(record, text, hit, order, told)
         if event is not None:
             covered = hit.end
             order += 1
+            if isinstance(event, Version | Settings):
+                told.release = parse_release(event.version) or told.release
             yield event
     if not hits:
         yield from _unknown_exception(record, text, order)
+
+
+def _best_of_each(hits: Iterable[_Hit]) -> Iterable[_Hit]:
+    """Return for each message the best reading of it at each place."""
+    best: dict[tuple[int, str], _Hit] = {}
+    for hit in hits:
+        key = (hit.start, hit.candidate.message.code)
+        if key not in best or _weight(hit) > _weight(best[key]):
+            best[key] = hit
+    return best.values()
 
 
 def _hits(text: _Text) -> Iterator[_Hit]:
@@ -228,8 +261,9 @@ def _hits_at(index: _Index, text: _Text, start: int, line_end: int) -> Iterator[
         yield best
 
 
-def _weight(hit: _Hit) -> tuple[int, int]:
-    return len(hit.found), hit.end - hit.start
+def _weight(hit: _Hit) -> tuple[int, int, int]:
+    """Return what makes a reading the better one: its figures, its length, how much of it is literal."""
+    return len(hit.found), hit.end - hit.start, -sum(map(len, hit.found.values()))
 
 
 def _match(candidate: _Candidate, text: _Text, start: int, line_end: int) -> _Hit | None:
@@ -317,7 +351,7 @@ def _hit(candidate: _Candidate, match: regex.Match[str] | None) -> _Hit | None:
     found = {name: value for name, value in match.groupdict().items() if value}
     if not candidate.required <= found.keys():
         return None
-    return _Hit(candidate, match.start(), match.end(), found)
+    return _Hit(candidate, match.start(), match.end(), found, match)
 
 
 def _hits_around(text: _Text, anchor: str, candidate: _Candidate) -> Iterator[_Hit]:
@@ -368,28 +402,44 @@ def _match_on(candidate: _Candidate, text: _Text, line: int, at: int) -> _Hit | 
 
 
 def _search(candidate: _Candidate, text: _Text, begin: int, at: int) -> _Hit | None:
-    pattern = candidate.wording.pattern
-    end = text.edges[text.line_at(begin) + 1]
+    """Return the first hit on the line of ``begin`` that holds the anchor at ``at``."""
     if CLIENT_TEXT.search(text.joined, max(begin, at - _REACH), at):
         return None
-    lead = max(begin, at - _BEFORE_ANCHOR)
+    end = text.edges[text.line_at(begin) + 1]
+    starts = list(_possible_starts(candidate.wording, text.joined, max(begin, at - _BEFORE_ANCHOR), at))
     try:
-        alone = pattern.search(text.joined, lead, end, timeout=_TIMEOUT)
-        whole = pattern.search(text.joined, lead, at + _REACH, timeout=_TIMEOUT)
+        alone = _first(candidate, text, starts, at, end)
+        whole = _first(candidate, text, starts, at, at + _REACH)
     except TimeoutError:
         return None
-    best = _longer(text, _hit(candidate, alone), _hit(candidate, whole))
+    best = _longer(text, alone, whole)
     return best if best and best.start <= at < best.end else None
 
 
-def _event(record: Record, text: _Text, hit: _Hit, order: int) -> Event | None:
+def _possible_starts(wording: Compiled, joined: str, lead: int, at: int) -> Iterator[int]:
+    """Yield where a text can begin that holds the anchor at ``at``.
+
+    A search would go on behind the anchor, to no end and at great cost.
+    """
+    if not wording.keys:
+        yield from range(lead, at + 1)
+        return
+    for start in range(lead, at + 1):
+        if joined.startswith(wording.keys, start):
+            yield start
+
+
+def _first(candidate: _Candidate, text: _Text, starts: list[int], at: int, end: int) -> _Hit | None:
+    for start in starts:
+        match = candidate.wording.pattern.match(text.joined, start, end, timeout=_TIMEOUT)
+        if match and match.end() > at:
+            return _hit(candidate, match)
+    return None
+
+
+def _event(record: Record, text: _Text, hit: _Hit, order: int, told: _Told) -> Event | None:
     message = hit.candidate.message
-    values = dict(message.always)
-    for name, printed in hit.found.items():
-        try:
-            values[name] = message.reads[name].read(printed)
-        except (ValueError, OverflowError):
-            continue
+    values = {**message.always, **_values(text, hit)}
     number = text.line_at(hit.start)
     line = record.lines[number]
     last = text.line_at(max(hit.start, hit.end - 1))
@@ -403,13 +453,28 @@ def _event(record: Record, text: _Text, hit: _Hit, order: int) -> Event | None:
         exception=_exception(text, hit, number),
         frames=record.frames[number],
     )
-    if message.event is Landmark:
-        return Landmark(code=message.code, at=place, facts=tuple(values.items()))
-    names = {f.name for f in fields(message.event)} - {"code", "at"}
+    names = {f.name for f in fields(message.event)} - {f.name for f in fields(Event)}
+    stated = {k: v for k, v in values.items() if k in names}
+    others = tuple((k, v) for k, v in values.items() if k not in names)
+    readings = readings_of(message.code, frozenset(values), hit.candidate.wording.releases, told.release)
     try:
-        return message.event(code=message.code, at=place, **{k: v for k, v in values.items() if k in names})
+        return message.event(code=message.code, at=place, facts=others, readings=readings, **stated)
     except TypeError:
         return None
+
+
+def _values(text: _Text, hit: _Hit) -> dict[str, Any]:
+    """Return the figures of a hit as its readers read them; what they refuse is left out."""
+    values: dict[str, Any] = {}
+    for name, printed in hit.found.items():
+        reader = hit.candidate.wording.readers[name]
+        if reader.verbatim and not hit.candidate.message.spaced:
+            printed = text.as_printed(*hit.match.span(name))
+        try:
+            values[name] = reader.read(printed)
+        except (ValueError, OverflowError):
+            continue
+    return values
 
 
 # Exceptions that only report that somebody else has failed, or that the server is stopping.

@@ -6,19 +6,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from vllm_diag import remedies
+from vllm_diag import host_ledger, remedies
 from vllm_diag.causes import Finding
 from vllm_diag.diagnosis import Diagnosis
-from vllm_diag.event_types import Event, KvBlocks, KvCacheSize, ProcessUse, Settings
+from vllm_diag.event_types import Event, KvBlocks, ProcessUse, Settings
 from vllm_diag.evidence import Evidence
 from vllm_diag.ledger import Budget, Entry
 from vllm_diag.quantities import Amount
 from vllm_diag.recognise import Tally
-from vllm_diag.releases import Release, default_block_size
+from vllm_diag.releases import default_block_size
+from vllm_diag.remedies.wanted import REFUSED, Wish, config_check, wanted
 from vllm_diag.runs import Run
 
 Outcome = Literal["failed", "degraded", "healthy", "starting", "unknown"]
@@ -68,8 +70,24 @@ class BudgetItem(_Model):
     residual: Figure | None = None
 
 
+class HostBudgetItem(_Model):
+    """Host memory: what the machine and the container have, and who holds it."""
+
+    total: Figure | None = None
+    limit: Figure | None = None
+    used: Figure | None = None
+    killed: Figure | None = None
+    kv_cache: Figure | None = None
+    checkpoint: Figure | None = None
+    swap_space: Figure | None = None
+    offloaded_weights: Figure | None = None
+    offload_buffers: Figure | None = None
+    shm: Figure | None = None
+    residual: Figure | None = None
+
+
 class RemedyItem(_Model):
-    """One change to make."""
+    """One change to make; ``after`` says what the sum comes to with it, where the log gives the terms."""
 
     id: str
     kind: Literal["flag", "env", "command", "action"]
@@ -80,6 +98,17 @@ class RemedyItem(_Model):
     gain: str
     cost: str
     why: str
+    after: str = ""
+
+
+class DefectItem(_Model):
+    """What is known to be wrong in the log's release and bears on a finding."""
+
+    code: str
+    wrong: str
+    advice: str
+    fixed: str
+    source: str
 
 
 class WontHelpItem(_Model):
@@ -111,6 +140,7 @@ class FindingItem(_Model):
     explains: list[str]
     remedies: list[RemedyItem]
     wont_help: list[WontHelpItem]
+    defects: list[DefectItem] = []
     ruled_out: list[RuledOutItem]
     missing: list[str]
 
@@ -134,6 +164,7 @@ class RunItem(_Model):
     lines: tuple[int, int]
     codes: list[str]
     summary: str | None = None
+    service: str | None = Field(default=None, description="the container, pod or unit, where the input names one")
 
 
 class NotUnderstood(_Model):
@@ -141,6 +172,38 @@ class NotUnderstood(_Model):
 
     count: int = 0
     first: EvidenceItem | None = None
+
+
+class ReachItem(_Model):
+    """A lever, and how many full-length requests it makes room for, at least."""
+
+    change: str
+    concurrency: float
+    enough: bool
+    cost: str
+
+
+class WantedItem(_Model):
+    """The answer to ``--want-concurrency``; amounts are bytes on the fullest rank."""
+
+    concurrency: int
+    max_model_len: int
+    needed: int
+    available: int
+    now: float
+    how: str
+    levers: list[ReachItem]
+
+
+class ConfigItem(_Model):
+    """What the model's config.json (``--config``) says beside the log."""
+
+    bytes_per_token: int
+    max_model_len: int
+    needed: int
+    printed: int | None
+    agrees: bool | None
+    longest_served: int | None
 
 
 class Report(_Model):
@@ -153,13 +216,17 @@ class Report(_Model):
     events: list[dict[str, Any]]
     budget: list[BudgetItem]
     findings: list[FindingItem]
+    host_budget: HostBudgetItem | None = None
+    wanted: WantedItem | None = None
+    config: ConfigItem | None = None
+    notes: list[str] = Field(default=[], description="what was asked for beside the log and could not be answered")
     not_understood: NotUnderstood = NotUnderstood()
     failed_causes: list[str] = Field(
         default=[], description="causes whose check itself failed: a fault of vllm-diag, not of the server"
     )
 
 
-def build(diagnoses: list[Diagnosis], tally: Tally) -> Report:
+def build(diagnoses: list[Diagnosis], tally: Tally, wish: Wish = Wish()) -> Report:  # noqa: B008 - frozen
     """Return the report on ``diagnoses``, one for each run, the last one in full."""
     if not diagnoses:
         return Report(
@@ -182,11 +249,28 @@ def build(diagnoses: list[Diagnosis], tally: Tally) -> Report:
             "runs": [_run(diagnosis) for diagnosis in diagnoses],
             "events": [{**event_item(event), **_derived(event, run)} for event in run.events],
             "budget": [_budget(budget) for budget in last.ledger.budgets],
+            "host_budget": _host(last),
             "findings": [_finding(finding, last) for finding in last.findings],
+            **_answers(last, wish),
             "not_understood": _tally(tally),
             "failed_causes": list(last.failed_causes),
         }
     )
+
+
+def _answers(diagnosis: Diagnosis, wish: Wish) -> dict[str, Any]:
+    """Answer what was asked beside the log, or say why it cannot be."""
+    try:
+        answer = wanted(diagnosis, wish) if wish.concurrency else None
+        check = config_check(diagnosis, wish.config) if wish.config else None
+    except REFUSED as refused:
+        return {"notes": [f"the config.json does not go with this log: {refused}"]}
+    notes = []
+    if wish.concurrency and answer is None:
+        notes.append("how many full-length requests fit is not known: no line gives the KV cache and what one takes")
+    if check and check.agrees is False:
+        notes.append("the config.json is not that of the model in the log: it needs another amount of KV cache")
+    return {"wanted": answer and asdict(answer), "config": check and asdict(check), "notes": notes}
 
 
 def _tally(tally: Tally) -> NotUnderstood:
@@ -206,6 +290,7 @@ def _run(diagnosis: Diagnosis) -> dict[str, Any]:
         "lines": (run.first_line, run.last_line),
         "codes": [finding.code for finding in diagnosis.findings],
         "summary": diagnosis.findings[0].summary if diagnosis.findings else None,
+        "service": run.service,
     }
 
 
@@ -237,6 +322,11 @@ def _budget(budget: Budget) -> dict[str, Any]:
     }
 
 
+def _host(diagnosis: Diagnosis) -> dict[str, Any] | None:
+    found = host_ledger.build(diagnosis.run, diagnosis.ledger)
+    return {name: _figure(getattr(found, name)) for name in found.__dataclass_fields__} if found else None
+
+
 def _finding(finding: Finding, diagnosis: Diagnosis) -> dict[str, Any]:
     plan = remedies.plan(finding, diagnosis)
     return {
@@ -251,6 +341,10 @@ def _finding(finding: Finding, diagnosis: Diagnosis) -> dict[str, Any]:
         "explains": list(finding.explains),
         "remedies": [_plain(remedy) for remedy in plan.remedies],
         "wont_help": [_plain(doubt) for doubt in plan.wont_help],
+        "defects": [
+            {"code": d.code, "wrong": d.wrong, "advice": d.advice, "fixed": d.fixed_words, "source": d.source}
+            for d in plan.defects
+        ],
         "ruled_out": [_plain(item) for item in finding.ruled_out],
         "missing": list(finding.missing),
     }
@@ -274,16 +368,13 @@ def event_item(event: Event) -> dict[str, Any]:
         item.update(_value(name, value))
     if isinstance(event, Settings):
         item["settings"] = dict(event.settings)
+    if event.readings:
+        item["readings"] = [asdict(reading) for reading in event.readings]
     return item
 
 
 def _derived(event: Event, run: Run) -> dict[str, Any]:
-    """What the text leaves to the reader: blocks as tokens, and which meaning a token count has."""
-    if isinstance(event, KvCacheSize):
-        # kv_cache_utils of the releases: 0.8.0 to 0.19 count blocks, 0.20 on requests.
-        if run.release is None:
-            return {}
-        return {"tokens_are": "concurrency x max_model_len" if run.release >= Release(0, 20) else "blocks x block size"}
+    """What the text leaves to the reader: blocks as tokens."""
     if not isinstance(event, KvBlocks):
         return {}
     given = run.settings.get("block_size")

@@ -23,6 +23,7 @@ import itertools
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import regex
 
@@ -142,8 +143,6 @@ def _to_regex(sequence: _Sequence, readers: Mapping[str, Reader], spaced: bool =
         if isinstance(node, _Text):
             out.append(_columns(node.text) if spaced else regex.escape(squeeze(node.text), literal_spaces=True))
         elif isinstance(node, _Slot):
-            if node.name not in readers:
-                raise WordingError(f"no reader for {{{node.name}}}")
             out.append(f"(?P<{node.name}>{readers[node.name].pattern})")
         elif isinstance(node, _Choice):
             body = "|".join(_to_regex(option, readers, spaced) for option in node.options)
@@ -196,19 +195,29 @@ def _literals(sequence: _Sequence) -> Iterator[str]:
             return
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Compiled:
     """A wording ready to match.
 
     ``keys`` are squeezed starts by which to look it up (empty when it begins with a figure);
-    ``anchor`` is the longest squeezed literal that every rendering holds.
+    ``anchor`` is the longest squeezed literal that every rendering holds; ``readers`` read its
+    slots. The pattern is compiled when it is first asked for: most wordings never are. ``releases``
+    are those whose sources hold exactly this wording; empty where that was not looked at.
     """
 
     text: str
-    pattern: regex.Pattern[str]
+    sequence: _Sequence
+    readers: Mapping[str, Reader]
+    spaced: bool
     keys: tuple[str, ...]
     anchor: str
     slots: tuple[str, ...]
+    releases: tuple[str, ...] = ()
+
+    @cached_property
+    def pattern(self) -> regex.Pattern[str]:
+        """The regular expression, with one named group a slot."""
+        return regex.compile(_to_regex(self.sequence, self.readers, self.spaced), regex.V1)
 
 
 def compile_wording(text: str, readers: Mapping[str, Reader], spaced: bool = False) -> Compiled:
@@ -226,8 +235,10 @@ def compile_wording(text: str, readers: Mapping[str, Reader], spaced: bool = Fal
     keys = () if "" in ways else tuple(sorted(ways))
     anchor = max(_literals(sequence), key=len, default="")
     names = tuple(dict.fromkeys(_slots(sequence)))
-    pattern = regex.compile(_to_regex(sequence, readers, spaced), regex.V1)
-    return Compiled(text, pattern, keys, anchor, names)
+    for name in names:
+        if name not in readers:
+            raise WordingError(f"no reader for {{{name}}}: {text!r}")
+    return Compiled(text, sequence, readers, spaced, keys, anchor, names)
 
 
 def _refuse_touching(sequence: _Sequence, readers: Mapping[str, Reader], text: str) -> None:

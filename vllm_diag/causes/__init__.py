@@ -70,7 +70,8 @@ class Cause:
     """A cause: its code, the budget term it belongs to, and how it is recognised.
 
     ``summary`` is a format string over the finding's facts; ``also`` are further terms a
-    finding may carry instead of ``term``.
+    finding may carry instead of ``term``. ``arises``, ``verify`` and ``useless`` are for its
+    page: how it comes about, how one sees that it is mended, what is often tried in vain.
     """
 
     code: str
@@ -81,6 +82,9 @@ class Cause:
     severity: Severity = "error"
     explains: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
+    arises: str = ""
+    verify: str = ""
+    useless: str = ""
     page: str = field(default="", compare=False)
 
     def finding(

@@ -6,19 +6,22 @@ import re
 from typing import Any
 
 from vllm_diag.causes import Case, in_gib
+from vllm_diag.causes._stated import fact
 from vllm_diag.event_types import CgroupUse, Event, OomKill, OomSummary, OomTask
 from vllm_diag.quantities import Amount
 from vllm_diag.runs import HOST_CODES
 
 # Proof of a kill at a limit of the container, unit or job, without the kernel's own line.
-LIMIT_STATEMENTS = ("container-oom-killed", "slurm-oom-kill")
+LIMIT_STATEMENTS = ("container-oom-killed", "pod-list-oom-killed", "slurm-oom-kill", "slurm-accounting-oom")
 # Proof of a kill for want of memory on the machine, or without a scope.
-MACHINE_STATEMENTS = ("unit-oom-killed", "oomd-killed", "earlyoom-kill", "ray-oom-kill", "pod-evicted")
+MACHINE_STATEMENTS = (
+    "unit-oom-killed", "oomd-killed", "earlyoom-kill", "ray-oom-kill", "pod-evicted", "node-oom", "oom-no-victim",
+)  # fmt: skip
 
 FOLLOWS = (
     "engine-vanished", "root-cause-not-in-log", "unrecognised-exception", "engine-core-failed", "engine-init-failed",
     "worker-failed", "worker-died", "engine-died", "engine-dead", "killed", "killed-command", "exited-137",
-    "unit-killed", "unit-restart", "utility-call-failed",
+    "unit-killed", "unit-restart", "unit-failed", "slurm-task-killed", "ray-worker-died", "utility-call-failed",
 )  # fmt: skip
 
 # Names under which the kernel knows the processes of a server, cut to 15 characters.
@@ -31,7 +34,7 @@ def others_only(case: Case) -> bool:
     A kernel log given beside a server's holds the kills of the whole machine.
     """
     kills = case.run.of(OomKill)
-    if not kills or case.run.has(*LIMIT_STATEMENTS, *MACHINE_STATEMENTS) or case.run.counts.keys() <= HOST_CODES:
+    if not kills or _statements(case) or case.run.counts.keys() <= HOST_CODES:
         return False
     return not any(_OURS.match(kill.comm or "python") for kill in kills)
 
@@ -45,9 +48,30 @@ def at_a_limit(case: Case) -> bool:
     scoped = [kill.scope for kill in kills if kill.scope]
     if scoped:
         return scoped[-1] == "cgroup"
+    # Old kernels name the scope with the candidate, on the line before the kill.
+    scoped = [str(fact(e, "scope")) for e in case.run.coded("oom-candidate") if fact(e, "scope")]
     if kills:
-        return bool(case.run.of(CgroupUse))
+        return scoped[-1:] == ["cgroup"] or bool(case.run.of(CgroupUse)) or case.run.has("oom-cgroup-limit")
     return case.run.has(*LIMIT_STATEMENTS)
+
+
+def asked_for(case: Case) -> bool:
+    """Whether somebody asked the kernel to kill, so that memory need not have been short."""
+    return case.run.has("oom-on-request") or any(fact(e, "order") == -1 for e in case.run.coded("oom-invoked"))
+
+
+def memory_evicted(event: Event) -> bool:
+    """Whether the kubelet evicted a pod for memory, not for disk or process numbers."""
+    return (fact(event, "resource") or fact(event, "condition") or "memory") in ("memory", "MemoryPressure")
+
+
+def _statements(case: Case) -> list[Event]:
+    """Return what says outright that a process was killed for want of memory."""
+    run = case.run
+    stated = run.coded(*LIMIT_STATEMENTS, *MACHINE_STATEMENTS)
+    if run.has("earlyoom-dryrun"):
+        stated = [e for e in stated if e.code != "earlyoom-kill"]
+    return [e for e in stated if e.code != "pod-evicted" or memory_evicted(e)]
 
 
 def contradicted(case: Case, events: list[Event]) -> bool:
@@ -70,7 +94,8 @@ def evidence_of(case: Case) -> list[Event]:
         *kills,
         *run.of(OomSummary),
         *run.of(CgroupUse),
-        *run.coded(*LIMIT_STATEMENTS, *MACHINE_STATEMENTS, "oom-group-kill", "ray-memory-use"),
+        *_statements(case),
+        *run.coded("oom-group-kill", "oom-cgroup-limit", "ray-memory-use"),
     ]
 
 
@@ -103,7 +128,46 @@ def facts(case: Case) -> dict[str, Any]:
             "shmem_rss_gib": in_gib(kill.shmem_rss),
             "kills": len({k.pid for k in kills}),
         }
-    largest = sorted(case.run.of(OomTask), key=lambda task: -task.rss.bytes)[:3]
-    if largest:
-        found["largest"] = ", ".join(f"{task.name} {task.rss}" for task in largest)
+    tasks = sorted(case.run.of(OomTask), key=lambda task: -task.rss.bytes)[:3]
+    if tasks:
+        found["largest"] = ", ".join(f"{task.name} {task.rss}" for task in tasks)
+    return found | _stated_figures(case)
+
+
+# Figures that a statement of a kill prints: message, its figure, the fact it becomes.
+_STATED = (
+    ("unit-memory", "memory_peak", "memory_peak_gib"),
+    ("unit-memory", "swap_peak", "swap_peak_gib"),
+    ("ray-memory-use", "used", "used_gib"),
+    ("ray-memory-use", "total", "total_ram_gib"),
+    ("ray-memory-use", "threshold", "threshold"),
+    ("ray-oom-kill", "used", "used_gib"),
+    ("ray-oom-kill", "total", "total_ram_gib"),
+    ("earlyoom-kill", "comm", "victim"),
+    ("earlyoom-kill", "pid", "victim_pid"),
+    ("earlyoom-kill", "rss", "resident_gib"),
+    ("node-oom", "comm", "victim"),
+    ("node-oom", "pid", "victim_pid"),
+    ("oomd-killed", "pressure", "pressure_percent"),
+    ("oomd-killed", "limit", "pressure_limit_percent"),
+    ("oomd-killed", "duration", "pressure_seconds"),
+    ("oomd-killed", "percent", "use_limit_percent"),
+    ("oom-cgroup-stats", "shmem", "shmem_gib"),
+    ("oom-cgroup-stat", "shmem", "shmem_gib"),
+)  # fmt: skip
+
+
+def _stated_figures(case: Case) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for code, name, as_fact in _STATED:
+        values = [v for e in case.run.coded(code) if (v := fact(e, name)) is not None]
+        if values:
+            value = values[-1]
+            found.setdefault(as_fact, in_gib(value) if isinstance(value, Amount) else value)
+    users = sorted(
+        {(str(fact(e, "name")), fact(e, "memory")) for e in case.run.coded("ray-memory-user")},
+        key=lambda user: -user[1].bytes,
+    )
+    if users:
+        found["largest"] = ", ".join(f"{name} {memory}" for name, memory in users[:3])
     return found

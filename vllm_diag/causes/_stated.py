@@ -12,7 +12,7 @@ from typing import Any
 
 from vllm_diag.causes import Case, Cause, Finding, Verdict, plain_facts
 from vllm_diag.causes._torch_oom import CASCADE, OOM_CODES
-from vllm_diag.event_types import Event, Landmark
+from vllm_diag.event_types import Event
 
 ECHO = (*CASCADE, "engine-vanished", "unrecognised-exception", "root-cause-not-in-log")
 # Causes that are often only what other processes see of one that failed; none of them
@@ -27,18 +27,20 @@ EXPLAINS = (*AFTERMATH, *ECHO)
 QUIET = frozenset({"DEBUG", "INFO", "WARNING"})
 # Messages of the memory causes: with one of them in the run, nobody needs to ask why a rank is gone.
 MEMORY = (
-    *OOM_CODES, "oom-kill", "ray-oom-kill", "container-oom-killed", "unit-oom-killed", "oomd-killed", "earlyoom-kill",
-    "slurm-oom-kill", "pod-evicted", "kv-cache-too-small", "kv-cache-below-max-len", "no-memory-for-cache-blocks",
+    *OOM_CODES, "oom-kill", "ray-oom-kill", "container-oom-killed", "unit-oom-killed", "oomd-killed",
+    "earlyoom-kill", "slurm-oom-kill", "slurm-accounting-oom", "pod-list-oom-killed", "node-oom", "oom-no-victim",
+    "pod-evicted", "kv-cache-too-small", "kv-cache-below-max-len", "no-memory-for-cache-blocks",
     "free-memory-below-requested", "memory-profiling-error", "memory-profiling-error-v0", "state-slots-too-few",
-    "cpu-memory-short", "shm-no-space", "shm-full", "shm-bus-error-hint", "bus-error", "bus-error-bare",
-    "no-space-left", "host-out-of-memory", "mmap-failed", "cpu-allocator-failed",
-    "pinned-memory-failed", "swap-space-too-large",
+    "cpu-memory-short", "shm-no-space", "shm-full", "ray-shm-short", "shm-bus-error-hint", "bus-error",
+    "bus-error-bare", "no-space-left", "host-out-of-memory", "mmap-failed", "cpu-allocator-failed",
+    "python-memory-error", "array-refused", "pinned-memory-failed", "swap-space-too-large",
+    "kv-cache-too-small-cut",
 )  # fmt: skip
 
 
 def fact(event: Event, name: str) -> Any:
     """Return a figure of a message, or None."""
-    return event.get(name) if isinstance(event, Landmark) else getattr(event, name, None)
+    return dict(event.values()).get(name)
 
 
 def printed(event: Event, pattern: str) -> str | None:

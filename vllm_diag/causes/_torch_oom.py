@@ -15,8 +15,10 @@ from vllm_diag.event_types import Event, KvCacheAvailable, SamplerOom, TorchOom
 from vllm_diag.ledger import foreign_memory, own_memory
 from vllm_diag.quantities import GIB, LARGEST_DEVICE, MIB, Amount
 
+# Refused below PyTorch's allocator: no figures, and page-locked host memory reads the same.
+BELOW_ALLOCATOR = ("device-out-of-memory", "out-of-memory-bare", "cublas-handle-failed")
 OOM_CODES = ("torch-out-of-memory", "torch-oom-async", "torch-oom-over-fraction", "torch-oom-masked",
-             "device-out-of-memory", "sampler-warmup-oom", "weights-out-of-memory")  # fmt: skip
+             "torch-oom-garbage-size", *BELOW_ALLOCATOR, "sampler-warmup-oom", "weights-out-of-memory")  # fmt: skip
 
 # Function names of vLLM's releases that tell the phase, innermost phase first: a capture runs
 # inside warm-up, profiling inside cache initialisation.
@@ -84,24 +86,54 @@ def _judge(case: Case, event: Event) -> Refusal:
         return Refusal(event, "activation-oom", "confirmed")
     if event.code == "weights-out-of-memory" or not isinstance(event, TorchOom):
         return Refusal(event, "weights-do-not-fit", "confirmed")
+    if event.code == "torch-oom-garbage-size":
+        return Refusal(event, "oom-contradicts-free-memory", "confirmed")
     own, foreign = own_memory(event), foreign_memory(event)
     phase, verdict = _phase(case, event)
-    if phase == "kv-allocation-oom" and _pinning(event):
+    if _pinning(event):
         return Refusal(event, "pinned-memory-failed", "likely")
-    if contradicts_free(event) and not (verdict == "confirmed" and phase == "kv-allocation-oom"):
+    if verdict == "undetermined" and event.code in BELOW_ALLOCATOR:
+        phase = _below_the_allocator(case, event, phase)
+    if contradicts_free(event) and not (verdict != "undetermined" and phase == "kv-allocation-oom"):
         return Refusal(event, "oom-contradicts-free-memory", "confirmed", own, foreign)
     if _held_by_others(event, foreign):
         return Refusal(event, "gpu-memory-held-by-others", "likely", own, foreign)
     return Refusal(event, phase, verdict, own, foreign)
 
 
-def _pinning(event: TorchOom) -> bool:
-    """Whether V0's cache engine failed below PyTorch's device allocator.
+# Frames in which page-locked host memory is asked for.
+_PINS = re.compile(r"^source:pin_memory$|^cache_engine\.py:|:_?(?:pin_\w+|\w*host_register\w*|allocate_pinned\w*)$")
+_PINS_NEARBY = 3
 
-    The blocks on the device come from that allocator, which prints figures; those of the
-    swap space are page-locked host memory.
+
+def _pinning(event: TorchOom) -> bool:
+    """Whether page-locked host memory was asked for, of which the runtime says the same as of its own.
+
+    V0's cache engine takes its blocks on the device from PyTorch's allocator, which prints
+    figures; those of the swap space are page-locked.
     """
-    return event.code == "device-out-of-memory" and any(f.startswith("cache_engine.py:") for f in event.at.frames)
+    if event.code not in BELOW_ALLOCATOR:
+        return False
+    near = event.at.frames[-_PINS_NEARBY:]
+    return any(_PINS.search(frame) for frame in near) or any(f.startswith("cache_engine.py:") for f in event.at.frames)
+
+
+def host_region(case: Case) -> float | None:
+    """Return how many GiB of page-locked host memory the settings ask for, None when none."""
+    settings = case.run.settings
+    in_bytes = settings.get("cpu_bytes_to_use")
+    given = [in_bytes / GIB if isinstance(in_bytes, int | float) else None]
+    given += [settings.get(name) for name in ("kv_offloading_size", "cpu_offload_gb", "max_local_cpu_size")]
+    return max((float(v) for v in given if isinstance(v, int | float) and v > 0), default=None)
+
+
+def _below_the_allocator(case: Case, event: TorchOom, phase: str) -> str:
+    """Put down a refusal without figures and without a phase: to a host region, or to NCCL that set up."""
+    if host_region(case) is not None:
+        return "pinned-memory-failed"
+    if "Cuda failure" in event.at.evidence.text or "NCCL" in event.at.evidence.text:
+        return "nccl-init-failed"
+    return phase
 
 
 def contradicts_free(event: TorchOom) -> bool:
@@ -130,14 +162,16 @@ def _phase(case: Case, event: TorchOom) -> tuple[str, Verdict]:
             return code, "confirmed"
     if not case.run.ready and any(_ENCODER.search(frame) for frame in stack):
         return "activation-oom", "likely"
-    return _phase_by_progress(case, event)
+    if (progress := _phase_by_progress(case, event)) is not None:
+        return progress
+    return _phase_by_figures(case, event)
 
 
 # The encoder of a multimodal model: at start it is the dummy run that feeds it the largest media.
 _ENCODER = re.compile(r"vit_|vision|multimodal|mm_encoder", re.IGNORECASE)
 
 
-def _phase_by_progress(case: Case, event: TorchOom) -> tuple[str, Verdict]:
+def _phase_by_progress(case: Case, event: TorchOom) -> tuple[str, Verdict] | None:
     before = {other.code for other in case.run.events if other.at.order < event.at.order}
     if before & {"server-ready", "stats", "request-answered"}:
         return "serving-oom", "likely"
@@ -155,11 +189,42 @@ def _phase_by_progress(case: Case, event: TorchOom) -> tuple[str, Verdict]:
         return "activation-oom", "likely"
     if before & {"weights-loading-started", "weights-shards-progress", "engine-starting"}:
         return "weights-do-not-fit", "likely"
+    return None
+
+
+# What the allocator holds and nobody uses, as a share of what is used, while nothing but weights
+# was ever allocated: every step of a model gives back activations, and leaves more.
+_NEVER_FREED = 0.0025
+# No single weight is larger than the second; few are larger than the first.
+_LARGE_WEIGHT, _LARGEST_WEIGHT = GIB, 4 * GIB
+
+
+def _phase_by_figures(case: Case, event: TorchOom) -> tuple[str, Verdict]:
+    """Return what the allocator's own figures suggest where neither stack nor progress tells."""
     if event.tried is not None and event.tried.low > (event.total.high if event.total else LARGEST_DEVICE):
         # No batch of a running server asks for more than a device has; the largest dummy batch does.
         return "activation-oom", "likely"
+    if event.tried is not None and _never_freed(event):
+        if event.tried.low > _LARGEST_WEIGHT:
+            return "kv-allocation-oom", "likely"
+        if event.tried.high < _LARGE_WEIGHT:
+            return "weights-do-not-fit", "undetermined"
+    if event.code == "torch-oom-masked" or case.run.has("engine-init-failed"):
+        # MIG slices, where that text is met, are too small for the dummy run rather than for a request.
+        return "activation-oom", "undetermined"
     # Nothing tells the phase. A line quoted alone is most often from a server that was up.
     return "serving-oom", "undetermined"
+
+
+def _never_freed(event: TorchOom) -> bool:
+    """Whether the allocator has given out memory only, and taken none back."""
+    if event.allocated is None or event.total is None or event.private_pools is not None:
+        return False
+    unused = event.unallocated
+    if unused is None and event.reserved is not None:
+        unused = event.reserved - event.allocated
+    full = event.allocated.bytes >= 0.75 * event.total.bytes
+    return unused is not None and full and unused.bytes <= _NEVER_FREED * event.allocated.bytes
 
 
 def facts(refusal: Refusal) -> dict[str, Any]:
@@ -209,7 +274,9 @@ def judge(case: Case, cause: Cause) -> Finding | None:
     if refusal.verdict == "undetermined":
         missing.append("the traceback above the error, or the lines since the start: they tell the phase")
     summary = cause.summary
-    if figures.get("tried_gib") is None:
+    if refusal.event.code == "torch-oom-garbage-size":
+        summary = "More than 2**60 bytes were asked for: a wrong size in the program, not a full device."
+    elif figures.get("tried_gib") is None:
         summary = f"{cause.title}; the text holds no figures."
     elif figures.get("free_gib") is None:
         summary = f"{cause.title}: {{tried_gib:.2f}} GiB were refused."

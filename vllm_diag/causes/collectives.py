@@ -18,6 +18,8 @@ logs before anything is changed. No memory flag belongs here.
 
 from vllm_diag.causes import Case, Cause, Finding, Verdict
 from vllm_diag.causes._stated import ECHO, MEMORY, cuda_errors, fact, gathered, loud, serving_at
+from vllm_diag.causes._torch_oom import BELOW_ALLOCATOR, refusals
+from vllm_diag.event_types import Event
 from vllm_diag.messages.gpu_runtime import FAULTS
 
 _VICTIM = frozenset({"remote process exited or there was a network error", "unhandled cuda error", "timeout"})
@@ -25,8 +27,15 @@ _VICTIM = frozenset({"remote process exited or there was a network error", "unha
 
 def _nccl(case: Case, cause: Cause) -> Finding | None:
     run = case.run
-    setup = run.coded("nccl-setup-error")
+    setup = run.coded("nccl-setup-error", "nccl-peer-refused", "locked-memory-refused")
+    setup += [e for e in run.coded("nccl-shm-failed") if fact(e, "operation") == "attaching to"]
     failed = loud(run.coded("nccl-error"))
+    if run.ready and not failed and not run.has(*ECHO):
+        # A server that serves found another way.
+        return None
+    refused = [r.event for r in refusals(case) if r.code == cause.code]
+    if refused and not run.has(*(frozenset(MEMORY) - frozenset(BELOW_ALLOCATOR))):
+        return _refused(case, cause, [*failed[:2], *refused[:2]])
     if (not setup and not failed) or run.has(*MEMORY):
         return None
     others = loud(cuda_errors(case, ("peer access is not supported between these two devices",)))
@@ -44,6 +53,21 @@ def _nccl(case: Case, cause: Cause) -> Finding | None:
     if victim:
         missing.append("the output of the other ranks: this one may only have noticed that another failed")
     return cause.finding(*events, verdict=verdict, facts=facts, summary=summary, missing=missing)
+
+
+def _refused(case: Case, cause: Cause, events: list[Event]) -> Finding:
+    """NCCL was refused memory before anything tells what the device held."""
+    return cause.finding(
+        *events,
+        verdict="undetermined",
+        facts={k: v for k, v in gathered(events).items() if k in ("error", "version", "number", "tried_gib")},
+        summary="NCCL was refused memory while the ranks were joined; nothing tells whether on the device or"
+        " page-locked, and who holds it.",
+        missing=[
+            "nvidia-smi before the start: whether another process holds the devices",
+            "the NCCL WARN lines of every rank, with NCCL_DEBUG=INFO: which allocation failed",
+        ],
+    )
 
 
 def _custom_allreduce(case: Case, cause: Cause) -> Finding | None:

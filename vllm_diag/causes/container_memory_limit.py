@@ -16,6 +16,8 @@ def judge(case: Case, cause: Cause) -> Finding | None:
         return None
     facts = killed.facts(case)
     summary = cause.summary if facts.get("limit_gib") else "A memory limit was reached, and a process killed for it."
+    if (facts.get("shmem_gib") or 0) > 0.5 * (facts.get("limit_gib") or float("inf")):
+        summary += " {shmem} of it were /dev/shm or other files in memory."
     doubtful = killed.contradicted(case, events)
     return cause.finding(
         *events[:6],

@@ -10,14 +10,15 @@ more.
 """
 
 from vllm_diag.causes import Case, Cause, Finding
-from vllm_diag.causes.kv_cache_too_small import kv_facts
+from vllm_diag.causes.kv_cache_too_small import is_cpu_default, kv_facts
 from vllm_diag.event_types import CpuKvSpace, KvCacheTooSmall, NoKvMemory
 
 
 def judge(case: Case, cause: Cause) -> Finding | None:
     refused: list[KvCacheTooSmall | NoKvMemory] = [*case.run.of(KvCacheTooSmall), *case.run.of(NoKvMemory)]
     on_cpu = case.run.device == "cpu"
-    refused = [e for e in refused if on_cpu or e.lever == "VLLM_CPU_KVCACHE_SPACE"]
+    assumed = [e for e in case.run.of(KvCacheTooSmall) if not on_cpu and is_cpu_default(case, e)]
+    refused = [e for e in refused if on_cpu or e.lever == "VLLM_CPU_KVCACHE_SPACE" or e in assumed]
     if not refused:
         return None
     event = refused[0]
@@ -30,7 +31,13 @@ def judge(case: Case, cause: Cause) -> Finding | None:
     summary = cause.summary
     if event.needed is None:
         summary = "One request of {max_model_len:,} tokens does not fit: the CPU KV cache holds {tokens:,} tokens."
-    return cause.finding(*refused[:3], facts=facts, summary=summary)
+    missing = []
+    if assumed:
+        summary += " 4.00 GiB is that backend's default, and nothing here speaks of a device."
+        missing.append("whether this server runs on the CPU: the lines of its start")
+    return cause.finding(
+        *refused[:3], facts=facts, summary=summary, verdict="likely" if assumed else "confirmed", missing=missing
+    )
 
 
 CAUSE = Cause(

@@ -49,7 +49,7 @@ def _gpu_fault(case: Case, cause: Cause) -> Finding | None:
     switches = [e for e in run.coded("nvswitch-error") if _is_fatal_switch(e)]
     events = [*xids, *switches, *run.coded("gpu-lost", "amdgpu-reset"), *loud(cuda_errors(case, BROKEN))]
     if not events:
-        return _watchdog(case, cause)
+        return _xpu(case, cause) or _watchdog(case, cause)
     events.sort(key=lambda event: event.at.order)
     facts = gathered([*events, *run.coded("gpu-probe-failed")])
     facts = {k: v for k, v in facts.items() if k in ("xid", "sxid", "bus", "gpu", "pid", "comm", "devices", "error")}
@@ -62,6 +62,22 @@ def _gpu_fault(case: Case, cause: Cause) -> Finding | None:
         facts=facts,
         summary="A GPU failed" + (f" ({where})" if where else "") + f": {what}.",
         missing=["the kernel log of the host: dmesg -T | grep -iE 'xid|sxid|nvrm|amdgpu'"] if only_unknown else [],
+    )
+
+
+def _xpu(case: Case, cause: Cause) -> Finding | None:
+    """Intel's runtime says of a device that it is lost, or out of resources, and means one or the other."""
+    run = case.run
+    events = run.coded("xpu-error")
+    if not events or run.has(*MEMORY):
+        return None
+    return cause.finding(
+        *events[:4],
+        verdict="undetermined",
+        facts={k: v for k, v in gathered(events).items() if k in ("number", "error")},
+        summary="Intel's runtime failed ({error}): a device that was lost, or one that was full, which some drivers"
+        " tell in the same words.",
+        missing=["the kernel log of the host: dmesg -T | grep -iE 'xe |i915'", "xpu-smi stats: memory used before it"],
     )
 
 

@@ -48,7 +48,7 @@ def _not_visible(case: Case, cause: Cause) -> Finding | None:
 
 def _ordinal(case: Case, cause: Cause) -> Finding | None:
     run = case.run
-    events = loud([*cuda_errors(case, ORDINAL), *run.coded("too-few-gpus")])
+    events = loud([*cuda_errors(case, ORDINAL), *run.coded("too-few-gpus", "lazy-cuda-call-failed")])
     if not events:
         return None
     facts = {k: v for k, v in gathered(events).items() if k in ("world_size", "gpus", "tensor_parallel_size", "error")}

@@ -87,6 +87,9 @@ def _last_word(run: Run) -> Event | None:
 def _signs(run: Run) -> list[Event]:
     """Return what says that a process is gone, when nothing says why and nobody asked it to."""
     gone: list[Event] = []
+    if run.has("kernel-segfault", "hardware-memory-error", "unit-crashed"):
+        # The kernel or systemd says why.
+        return gone
     orderly = [e.at.order for e in run.coded(*_ORDERLY)]
     asked_first = min(orderly, default=None)
     for event in run.of(ProcessDied):

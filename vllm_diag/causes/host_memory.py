@@ -8,7 +8,7 @@ limited (`vm.max_map_count`), not memory.
 """
 
 from vllm_diag.causes import Case, Cause, Finding, in_gib, plain_facts
-from vllm_diag.causes._torch_oom import CASCADE, first
+from vllm_diag.causes._torch_oom import CASCADE, first, host_region
 from vllm_diag.event_types import HostAllocationFailed
 from vllm_diag.quantities import MIB
 
@@ -53,11 +53,23 @@ def _pinned(case: Case, cause: Cause) -> Finding | None:
     refusal = first(case, cause.code)
     if refusal is None:
         return None
+    region = host_region(case)
+    settings = case.run.settings
+    summary = "Page-locked host memory was refused while the CPU swap space was allocated; the text calls it CUDA's."
+    if region is not None:
+        summary = (
+            "Memory was refused below PyTorch's allocator, and {host_region} of page-locked host memory were asked for:"
+            " the text calls it CUDA's, wherever the failure is noticed."
+        )
     return cause.finding(
         refusal.event,
-        verdict=refusal.verdict,
-        facts={"swap_space_gib": case.run.settings.get("swap_space")},
-        summary="Page-locked host memory was refused while the CPU swap space was allocated; the text calls it CUDA's.",
+        verdict="likely",
+        facts={
+            "swap_space_gib": settings.get("swap_space"),
+            "host_region_gib": None if region is None else round(region, 3),
+            "cpu_bytes_to_use": settings.get("cpu_bytes_to_use"),
+        },
+        summary=summary,
         missing=["ulimit -l and free -g; on WSL the limit of its virtual machine"],
     )
 

@@ -37,7 +37,7 @@ def _model_len(case: Case, cause: Cause) -> Finding | None:
 def _batched_tokens(case: Case, cause: Cause) -> Finding | None:
     events = loud(case.run.coded("batched-tokens-too-few"))
     if not events:
-        return None
+        return _prompt_dropped(case, cause)
     facts = gathered(events)
     others = ("max_model_len", "max_num_seqs", "tokens_per_item", "block_size")
     needed = [facts[name] for name in others if isinstance(facts.get(name), int)]
@@ -47,6 +47,24 @@ def _batched_tokens(case: Case, cause: Cause) -> Finding | None:
     if needed and "max_num_batched_tokens" in facts:
         summary = "A step may hold {max_num_batched_tokens:,} tokens, and {needed:,} are needed."
     return cause.finding(*events[:3], facts=facts, summary=summary)
+
+
+def _prompt_dropped(case: Case, cause: Cause) -> Finding | None:
+    """V0's scheduler drops a prompt that is longer than a step and cannot be cut."""
+    length = case.run.settings.get("max_model_len")
+    events = [e for e in case.run.coded("prompt-exceeds-batch") if fact(e, "limit") != length]
+    if not events:
+        return None
+    facts = gathered(events)
+    facts["needed"] = max(fact(event, "prompt_tokens") for event in events)
+    return cause.finding(
+        *events[:3],
+        severity="warning",
+        verdict="confirmed" if isinstance(length, int) else "likely",
+        facts=facts,
+        summary="A prompt of {needed:,} tokens was dropped: without chunked prefill a step may hold {limit:,}.",
+        missing=[] if length else ["max_model_len and max_num_batched_tokens in force: the limit is the smaller one"],
+    )
 
 
 def _is_split(event: Event) -> bool:

@@ -7,8 +7,9 @@ output, in the kernel log, or not at all. The report names where to look.
 
 from vllm_diag.causes import Case, Cause, Finding
 from vllm_diag.causes._torch_oom import CASCADE
+from vllm_diag.causes._where import kernel_command, log_command, whose_output
 from vllm_diag.causes.unrecognised_exception import UNCLEAR
-from vllm_diag.event_types import Event
+from vllm_diag.event_types import Event, ProcessDied
 
 
 def judge(case: Case, cause: Cause) -> Finding | None:
@@ -16,12 +17,20 @@ def judge(case: Case, cause: Cause) -> Finding | None:
     reports = run.coded(*CASCADE)
     orderly = [e.at.order for e in run.coded("shutdown", "unit-stopping")]
     reports = [e for e in reports if not any(order < e.at.order for order in orderly)]
-    reports = [e for e in reports if e.code != "utility-call-failed"]
+    reports = [e for e in reports if e.code != "utility-call-failed" and not _asked_to_stop(e)]
     if not reports or run.has(*UNCLEAR) or _only_farewell(reports):
         return None
-    where = ["the output above the first line of this log", "the output of the engine and worker processes"]
-    where.append("the kernel log of the host: dmesg -T | grep -iE 'killed process|xid'")
+    where = [whose_output(run, reports), log_command(run)]
+    if run.has("ray-worker-gone") or any("Ray" in str(e.at.process.name) for e in reports):
+        where.append("/tmp/ray/session_latest/logs/worker-*.err on the node of the worker")
+    if any(isinstance(e, ProcessDied) for e in reports):
+        where.append(kernel_command(run, reports[0].at.time))
     return cause.finding(*reports[:4], verdict="undetermined", missing=where)
+
+
+def _asked_to_stop(event: Event) -> bool:
+    """A process that ends with 0 or by SIGTERM was stopped by others of its server."""
+    return isinstance(event, ProcessDied) and event.exit_code in (0, -15)
 
 
 def _only_farewell(reports: list[Event]) -> bool:

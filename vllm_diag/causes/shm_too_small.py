@@ -12,11 +12,13 @@ Kubernetes. To verify: `df -h /dev/shm` inside the container.
 import re
 
 from vllm_diag.causes import Case, Cause, Finding, in_mib
+from vllm_diag.causes._stated import fact
 from vllm_diag.causes._torch_oom import CASCADE
 from vllm_diag.event_types import Event, Landmark, ProcessDied, ShmShort
 from vllm_diag.quantities import MIB
 
 # Names of shared-memory files and of the modules that make them; /torch_compile_cache is on disk.
+_SHM_VOLUME = re.compile(r"shm|shared", re.IGNORECASE)
 _SHM_PLACE = re.compile(r"/dev/shm|/psm_|/torch_\d|/sem\.|shared_memory\.py|heap\.py:|synchronize\.py")
 
 
@@ -25,9 +27,13 @@ def judge(case: Case, cause: Cause) -> Finding | None:
     stated = run.of(ShmShort)
     hinted = run.coded("shm-bus-error-hint", "bus-error", "bus-error-bare")
     buses = [e for e in run.of(ProcessDied) if e.exit_code == -7 and e not in hinted]
+    if run.has("hardware-memory-error"):
+        # A broken memory module ends a process by the same signal.
+        hinted, buses = run.coded("shm-bus-error-hint"), []
     space = [e for e in run.coded("no-space-left") if _in_shm(e)]
+    space += [e for e in run.coded("pod-volume-over-limit") if _SHM_VOLUME.search(str(fact(e, "volume") or ""))]
     if not (stated or hinted or buses or space):
-        return _only_its_size(case, cause)
+        return _segment_refused(case, cause) or _only_its_size(case, cause)
     figures = stated[0] if stated else None
     sized = [e.get("size") for e in run.coded("shm-size") if isinstance(e, Landmark)]
     certain = bool(stated or space or run.has("shm-bus-error-hint"))
@@ -50,6 +56,23 @@ def judge(case: Case, cause: Cause) -> Finding | None:
         facts=facts,
         summary=summary,
         missing=missing,
+    )
+
+
+def _segment_refused(case: Case, cause: Cause) -> Finding | None:
+    """NCCL's `unhandled system error` beside a segment it could not create; room is the usual reason."""
+    run = case.run
+    refused = [e for e in run.coded("nccl-shm-failed") if fact(e, "operation") == "creating" and not fact(e, "errno")]
+    if not refused or run.has("cuda-error"):
+        return None
+    size = fact(refused[0], "size")
+    return cause.finding(
+        *refused[:2],
+        *run.coded("nccl-error")[:1],
+        verdict="likely",
+        facts={"required_mib": in_mib(size), "required_bytes": size.bytes if size else None},
+        summary="NCCL could not create a segment of {required} in /dev/shm; that it is full is the usual reason.",
+        missing=["df -h /dev/shm inside the container", "the rest of NCCL's line: error 28 is a full /dev/shm"],
     )
 
 

@@ -30,6 +30,7 @@ def _in_seconds(text: str) -> float:
 
 
 _period = Reader("period", r"\d{1,12}(?:\.\d{1,6})?m?s", _in_seconds, ("600000ms", "60s"))
+_address = Reader("address", r"[\w.:<>\[\]-]{1,120}?", str, ("gpu-4<51234>", "10.0.0.12<51234>"))
 _seconds = Reader("seconds", r"\d{1,9}(?:\.\d{1,6})?", float, ("60", "600"))
 _hex = Reader("hex", r"[0-9a-fA-FxX]{1,20}", str, ("41000",))
 
@@ -79,6 +80,80 @@ MESSAGES = (
             "Mismatched NCCL version detected : rank 0 version 22703 rank 1 version 22605",
         ),
         means="NCCL refuses the way the ranks are laid out or connected.",
+    ),
+    Message(
+        code="nccl-peer-refused",
+        emitter="NCCL",
+        anywhere=True,
+        reads={"device": count, "bus": _hex, "number": count, "error": cuda_text, "interface": path},
+        wordings=(
+            "failed to peer with device {device}(={bus}): {number} {error}",
+            "cudaIpcGetMemHandle failed : {error}",
+            "no device found matching {interface}, verify NCCL_",
+        ),
+        samples=(
+            "failed to peer with device 1(=41000): 217 peer access is not supported between these two devices",
+            "cudaIpcGetMemHandle failed : invalid argument",
+            "NCCL WARN no device found matching eth9, verify NCCL_OOB_NET_IFNAME",
+        ),
+        means="NCCL cannot connect two devices, or does not find the network interface it was told to use.",
+    ),
+    Message(
+        code="peer-gone",
+        emitter="NCCL, torch.distributed",
+        anywhere=True,
+        reads={"host": _address, "errno": count, "attempts": count},
+        wordings=(
+            "Connection closed by remote peer {host}",
+            "connect to {host} returned {errno}, exceeded error retry count after {attempts} attempts",
+            "recvValue failed on ",
+            "Failed to recv, got 0 bytes. Connection was likely closed",
+            "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely",
+        ),
+        samples=(
+            "socketProgress: Connection closed by remote peer gpu-4<51234>",
+            "socketPollConnect: connect to 10.0.0.12<51234> returned 111, exceeded error retry count after 34 attempts",
+            "recvValue failed on SocketImpl(fd=45, addr=[localhost]:51234, remote=[localhost]:29500): failed to recv",
+            "Failed to recv, got 0 bytes. Connection was likely closed. Did the remote server shutdown or crash?",
+            "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.",
+        ),
+        means="Another rank has gone or cannot be reached; a consequence, the reason is that rank's.",
+    ),
+    Message(
+        code="distributed-notice",
+        emitter="torch.distributed, NCCL",
+        anywhere=True,
+        wordings=(
+            "destroy_process_group() was not called before program exit",
+            "Guessing device ID based on global rank",
+            "Proceeding without NVLS support",
+            "NET/IB : No device found.",
+            "NET/Plugin: Could not find: libnccl-net.so",
+            "cuMem host allocations do not appear to be working; falling back to a /dev/shm/",
+            "Could not enable P2P",
+            "ncclUnhandledCudaError: Call to CUDA function failed",
+            "ncclSystemError: System call (e.g. socket, malloc) or external library call failed",
+            "ncclInternalError: Internal check failed",
+            "ncclInvalidUsage: This usually reflects invalid usage of NCCL library",
+            "Some NCCL operations have failed or timed out",
+            "we are taking the entire process down",
+        ),
+        samples=(
+            "WARNING: destroy_process_group() was not called before program exit, which can leak resources.",
+            "Guessing device ID based on global rank. This can cause a hang if rank to GPU mapping is heterogeneous.",
+            "NCCL INFO Failed to bind NVLink SHARP (NVLS) memory. Proceeding without NVLS support.",
+            "NCCL INFO NET/IB : No device found.",
+            "NCCL INFO NET/Plugin: Could not find: libnccl-net.so. Using internal net plugin.",
+            "NCCL INFO cuMem host allocations do not appear to be working; falling back to a /dev/shm/ based solution.",
+            "NCCL INFO Could not enable P2P between dev 1(=42000) and dev 0(=41000)",
+            "ncclUnhandledCudaError: Call to CUDA function failed.",
+            "ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error.",
+            "ncclInternalError: Internal check failed.",
+            "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.",
+            "Some NCCL operations have failed or timed out. Due to the asynchronous nature of CUDA kernels",
+            "To avoid data inconsistency, we are taking the entire process down.",
+        ),
+        means="A remark of the communication libraries: harmless, or the echo of an error that stands beside it.",
     ),
     Message(
         code="nvls-failed",
@@ -207,105 +282,6 @@ MESSAGES = (
         wordings=("⟨MQLLMEngine|RPCServer⟩ didn't reply within {milliseconds}⟦ ⟧ms",),
         samples=("MQLLMEngine didn't reply within 10000ms", "RPCServer didn't reply within 5000 ms"),
         means="The engine process did not answer the front end in time.",
-    ),
-    Message(
-        code="probe-restart",
-        emitter="kubelet",
-        fatal=True,
-        anywhere=True,
-        reads={
-            "container": Reader("container", r"[\w.-]{1,120}?", str, ("vllm",)),
-            "probe": phrases("probe", "startup", "liveness"),
-        },
-        wordings=("Container {container} failed {probe} probe, will be restarted",),
-        samples=("Container vllm failed startup probe, will be restarted",),
-        means="Kubernetes restarts the container because it did not answer in time.",
-    ),
-    # --- Ray ----------------------------------------------------------------------------------
-    Message(
-        code="ray-gpus-short",
-        emitter="vLLM's Ray executor, Ray",
-        seen="0.5.5 - 0.33.0",
-        fatal=True,
-        reads={
-            "specs": words,
-            "seconds": _seconds,
-            "device": Reader("device", r"[A-Z]{2,8}", str, ("GPU", "TPU")),
-            "node": words,
-            "world_size": count,
-            "gpus": count,
-            "required_gpus": count,
-            "host": _host,
-        },
-        wordings=(
-            "Cannot provide a placement group requiring {required_gpus} GPUs",
-            "Cannot provide a placement group of placement_group_specs={specs} within {seconds} seconds",
-            "Current node has no {device} available",
-            "The number of required {device}s exceeds the total number of available {device}s in the"
-            " ⟨placement group|cluster⟩⟦.⟧¦ Required number of devices: {world_size}. Total number of devices: {gpus}",
-            "No available node types can fulfill resource request",
-            "Ray does not allocate any GPUs on the driver node",
-        ),
-        samples=(
-            "Cannot provide a placement group requiring 16 GPUs (placement_group_specs=[{'GPU': 1.0}]) within 1800"
-            " seconds.",
-            "Cannot provide a placement group of placement_group_specs=[{'GPU': 1.0}, {'GPU': 1.0}] within 1800"
-            " seconds. See `ray status` and `ray list nodes`",
-            "Current node has no GPU available. current_node_resource={'CPU': 16.0}. vLLM engine cannot start without"
-            " GPU.",
-            "The number of required GPUs exceeds the total number of available GPUs in the placement group. Required"
-            " number of devices: 8. Total number of devices: 4.",
-            "No available node types can fulfill resource request {'GPU': 1.0}. Add suitable node types",
-            "Ray does not allocate any GPUs on the driver node. Consider adjusting the Ray placement group",
-        ),
-        means="The Ray cluster has fewer GPUs to give than ranks were asked for.",
-    ),
-    Message(
-        code="ray-waiting-for-gpus",
-        emitter="vLLM's Ray executor",
-        seen="0.8.0 - 0.33.0",
-        reads={"seconds": _seconds},
-        wordings=("Waiting for creating a placement group of specs for {seconds} seconds",),
-        samples=(
-            "Waiting for creating a placement group of specs for 160 seconds. specs=[{'GPU': 1.0}, {'GPU': 1.0}]. Check"
-            " `ray status`",
-        ),
-        means="The Ray cluster has not yet given the GPUs that were asked for.",
-    ),
-    Message(
-        code="ray-worker-gone",
-        emitter="Ray",
-        seen="Ray 1.x - 2.5x",
-        anywhere=True,
-        fatal=True,
-        reads={
-            "worker_pid": count,
-            "exit_type": Reader("exit_type", r"[A-Z_]{6,40}", str, ("SYSTEM_ERROR",)),
-            "connection_error_code": count,
-            "tail": words,
-            "detail": words,
-        },
-        wordings=(
-            "A worker died or was killed while executing a task by an unexpected system error¦.{tail} Worker PID:"
-            " {worker_pid} Worker exit type: {exit_type} Worker exit detail: ¦{detail} connection error code"
-            " {connection_error_code}.",
-            "The actor died unexpectedly before finishing this task",
-            "The worker died unexpectedly while executing this task",
-            "The actor is dead because its worker process has died",
-            "The task's local raylet died",
-        ),
-        samples=(
-            "A worker died or was killed while executing a task by an unexpected system error. To troubleshoot the"
-            " problem, check the logs for the dead worker. Lease ID: 03 Worker ID: 38 Node ID: 82 Worker IP address:"
-            " 10.0.0.12 Worker port: 10002 Worker PID: 48121 Worker exit type: SYSTEM_ERROR Worker exit detail: Worker"
-            " unexpectedly exits with a connection error code 2. End of file.",
-            "The actor died unexpectedly before finishing this task.",
-            "The worker died unexpectedly while executing this task. Check python-core-worker-*.log files for more"
-            " information.",
-            "The actor is dead because its worker process has died.",
-            "The task's local raylet died.",
-        ),
-        means="A Ray worker is gone. The list of possible reasons behind it is the same whatever happened.",
     ),
     Message(
         code="segmentation-fault",

@@ -62,11 +62,20 @@ OTHER = (
     "the MPS client has been terminated by the server",
     "operation not permitted when stream is capturing",
     "operation failed due to a previous error during capture",
+    "a kernel launch error has occurred due to cluster misconfiguration",
+    "part or all of the requested memory range is already mapped",
+    "MPS client failed to connect to the MPS control daemon or the MPS server",
+    "the remote procedural call between the MPS server and the MPS client failed",
+    "MPS server is not ready to accept new MPS client requests",
+    "the hardware resources required to create MPS client have been exhausted",
+    "the hardware resources required to device connections have been exhausted",
 )
+# What a process prints that ends while another of its threads still works.
+EXITING = ("driver shutting down",)
 
 cuda_text = phrases(
     "error",
-    *FAULTS, *BROKEN, *NO_CODE, *DRIVER, *FABRIC, *NOT_VISIBLE, *ORDINAL, *FORKED, *TOO_LARGE, *OTHER,
+    *FAULTS, *BROKEN, *NO_CODE, *DRIVER, *FABRIC, *NOT_VISIBLE, *ORDINAL, *FORKED, *TOO_LARGE, *OTHER, *EXITING,
 )  # fmt: skip
 _api = Reader("api", r"CUDA|HIP|XPU", str, ("CUDA", "HIP"))
 _bus = Reader(
@@ -82,10 +91,16 @@ MESSAGES = (
         seen="CUDA 10 - 13",
         anywhere=True,
         fatal=True,
-        reads={"api": _api, "error": cuda_text, "number": count, "place": path},
+        reads={
+            "api": _api,
+            "error": cuda_text,
+            "number": count,
+            "place": path,
+            "name": Reader("name", r"CUDA_ERROR_[A-Z_]{3,60}", str, ("CUDA_ERROR_ILLEGAL_ADDRESS",)),
+        },
         wordings=(
             "{api}⟦ driver⟧ error: {error}",
-            "CUDA error ({place}): {error}",
+            "CUDA⟦ ⟨driver|runtime⟩⟧ error ({place}): ⟦{number} ({name}, ⟧{error}",
             "CUDA Error: {error} at {place}",
             "Cuda failure⟦ {number}⟧ '{error}'",
             "Triton Error [{api}]: ⟦Code: {number}, Messsage: ⟧{error}",
@@ -95,6 +110,8 @@ MESSAGES = (
             "CUDA driver error: invalid argument",
             "HIP error: invalid device function",
             "CUDA error (/workspace/flash_fwd_launch_template.h:188): invalid argument",
+            "CUDA driver error (/opt/deep_gemm/jit/kernel_runtime.hpp:52): 700 (CUDA_ERROR_ILLEGAL_ADDRESS, an illegal"
+            " memory access was encountered)",
             "CUDA Error: invalid argument at /workspace/csrc/cumem_allocator.cpp:133",
             "Cuda failure 217 'peer access is not supported between these two devices'",
             "Triton Error [CUDA]: device kernel image is invalid",
@@ -131,11 +148,21 @@ MESSAGES = (
         code="architecture-not-built",
         emitter="PyTorch",
         anywhere=True,
-        reads={"arch": Reader("arch", r"sm_\d{2,3}[a-z]?", str, ("sm_120",))},
-        wordings=("with CUDA capability {arch} is not compatible with the current PyTorch installation",),
+        reads={
+            "arch": Reader("arch", r"sm_\d{2,3}[a-z]?", str, ("sm_120",)),
+            "gpu": Reader("gpu", r"[\w.()/-]{2,80}?", str, ("NVIDIA T4",)),
+            "index": count,
+            "capability": _float,
+        },
+        wordings=(
+            "with CUDA capability {arch} is not compatible with the current PyTorch installation",
+            "Found GPU{index} {gpu} which is of compute capability (CC) {capability}",
+        ),
         samples=(
             "NVIDIA GeForce RTX 5090 with CUDA capability sm_120 is not compatible with the current PyTorch"
             " installation.",
+            "Found GPU0 Tesla K80 which is of compute capability (CC) 3.7. The following list shows the CCs this version"
+            " of PyTorch was built for",
         ),
         means="PyTorch announces that it holds no code for this GPU.",
     ),
@@ -306,18 +333,149 @@ MESSAGES = (
         emitter="Linux amdgpu driver",
         anywhere=True,
         fatal=True,
-        reads={"ring": words, "signaled": count, "emitted": count},
+        reads={"ring": words, "signaled": count, "emitted": count, "gpu": _bus},
         wordings=(
             "VRAM is lost due to GPU reset!",
             "amdgpu: GPU reset begin!",
+            "amdgpu {gpu}: GPU reset begin!",
             "ring {ring} timeout, ⟨last |⟩signaled seq={signaled}, emitted seq={emitted}",
         ),
         samples=(
             "VRAM is lost due to GPU reset!",
             "amdgpu: GPU reset begin!",
+            "amdgpu 0000:43:00.0: GPU reset begin!. Source:  3",
             "ring gfx_0.0.0 timeout, signaled seq=33427, emitted seq=33429",
         ),
         means="The GPU hung and is reset; every process on it loses its data.",
+    ),
+    Message(
+        code="lazy-cuda-call-failed",
+        emitter="PyTorch",
+        anywhere=True,
+        wordings=("CUDA call failed lazily at initialization with error: ", "CUDA call was originally invoked at:"),
+        samples=(
+            "CUDA call failed lazily at initialization with error: device >= 0 && device < num_gpus INTERNAL ASSERT",
+            "CUDA call was originally invoked at:",
+        ),
+        means="A wrapper around an error of the first use of CUDA; the error inside it is the reason.",
+    ),
+    Message(
+        code="management-library-missing",
+        emitter="PyTorch",
+        reads={"number": count},
+        wordings=("Can't initialize ⟨NVML|amdsmi⟩⟦ - Error code: {number}⟧",),
+        samples=("Can't initialize NVML", "Can't initialize amdsmi - Error code: 34"),
+        means="What others hold on a device cannot be told; harmless by itself.",
+    ),
+    Message(
+        code="workspace-too-small",
+        emitter="FlashInfer",
+        fatal=True,
+        anywhere=True,
+        reads={
+            "name": Reader("name", r"\w{1,60}", str, ("batch_prefill_tmp_v",)),
+            "size": count,
+            "alignment": count,
+            "free": count,
+        },
+        wordings=(
+            "Buffer overflow when allocating memory for {name} with size {size} and alignment {alignment}, but only"
+            " {free} bytes available in AlignedAllocator",
+        ),
+        samples=(
+            "Error in function 'aligned_alloc' at /opt/flashinfer/allocator.h:49: Buffer overflow when allocating memory"
+            " for batch_prefill_tmp_v with size 418381824 and alignment 16, but only 413138944 bytes available in"
+            " AlignedAllocator. Increase the workspace buffer size.",
+        ),
+        means="A fixed work area of the attention kernels is too small for this batch; more GPU memory does nothing.",
+    ),
+    Message(
+        code="driver-no-memory",
+        emitter="NVIDIA kernel module",
+        reads={
+            "index": count,
+            "status": Reader("status", r"0x[0-9a-f]{1,16}", str, ("0x00000051",)),
+            "call": Reader("call", r".{0,200}?", str, ("_memdescAllocInternal(pMemDesc)",)),
+            "place": Reader("place", r"[\w.]{1,80}\.c:\d{1,6}", str, ("mem_desc.c:1359",)),
+        },
+        wordings=(
+            "NVRM⟦:⟧ ⟦GPU{index} ⟧⟨nvAssertOkFailedNoLog|nvCheckOkFailedNoLog⟩: ⟨Assertion|Check⟩ failed: Out of memory"
+            " [NV_ERR_NO_MEMORY]¦ ({status}) returned from {call} @ {place}",
+        ),
+        samples=(
+            "NVRM: nvCheckOkFailedNoLog: Check failed: Out of memory [NV_ERR_NO_MEMORY] (0x00000051) returned from"
+            " _memdescAllocInternal(pMemDesc) @ mem_desc.c:1359",
+            "NVRM: GPU0 nvAssertOkFailedNoLog: Assertion failed: Out of memory [NV_ERR_NO_MEMORY] (0x00000051) returned"
+            " from rmStatus @ kernel_channel.c:812",
+            "NVRM nvAssertOkFailedNoLog: Assertion failed: Out of memory [NV_ERR_NO_MEMORY] (0x00000051) returned from"
+            " status @ mem.c:166",
+        ),
+        means="The driver was refused memory inside itself; printed on healthy machines too, and never a finding alone.",
+    ),
+    Message(
+        code="driver-note",
+        emitter="NVIDIA kernel module",
+        reads={"text": Reader("text", r".{0,300}?", str, ("",)), "index": count, "minor": count},
+        wordings=(
+            "NVRM: nvAssertFailedNoLog: Assertion failed: ",
+            "NVRM: GPU{index} sanity check failed",
+            "NVRM: Rate limiting GSP RPC error prints",
+            "NVRM: rm_init_adapter failed, device minor number {minor}",
+            "NVRM: loading NVIDIA UNIX",
+            "[drm:nv_drm_gem_alloc_nvkms_memory_ioctl [nvidia_drm]] *ERROR* ¦{text}Failed to allocate NVKMS memory for GEM object",
+        ),
+        samples=(
+            "NVRM: nvAssertFailedNoLog: Assertion failed: pChannel != NULL @ kernel_channel.c:812",
+            "NVRM: GPU0 sanity check failed 0xf waiting for RPC response from GSP. Expected function 76",
+            "NVRM: Rate limiting GSP RPC error prints (printing 1 of every 30). The GPU likely needs to be reset.",
+            "NVRM: rm_init_adapter failed, device minor number 2",
+            "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  570.86.15  Thu Jan 23 2025",
+            "[drm:nv_drm_gem_alloc_nvkms_memory_ioctl [nvidia_drm]] *ERROR* [nvidia-drm] [GPU ID 0x00000100] Failed to"
+            " allocate NVKMS memory for GEM object",
+        ),
+        means="What the driver's kernel module says besides; an echo or a notice.",
+    ),
+    Message(
+        code="amdgpu-note",
+        emitter="Linux amdgpu driver",
+        anywhere=True,
+        reads={"ring": words, "message": words, "queue": count, "process": words, "resets": count},
+        wordings=(
+            "ring {ring} timeout, but soft recovered",
+            "amdgpu: GPU reset succeeded, trying to resume",
+            "amdgpu: GPU reset({resets}) succeeded!",
+            "MES failed to ⟨respond to|response⟩ msg={message}",
+            "Failed to evict queue {queue}",
+        ),
+        samples=(
+            "ring gfx_0.0.0 timeout, but soft recovered",
+            "amdgpu: GPU reset succeeded, trying to resume",
+            "amdgpu: GPU reset(3) succeeded!",
+            "MES failed to respond to msg=REMOVE_QUEUE",
+            "Failed to evict queue 3",
+        ),
+        means="How a hang of the GPU went on; by itself no fault.",
+    ),
+    Message(
+        code="autotuner-note",
+        emitter="FlashInfer",
+        anywhere=True,
+        reads={
+            "kernel": Reader("kernel", r"[\w.:]{1,120}", str, ("fp8_gemm",)),
+            "percent": count,
+            "bar": Reader("bar", r"[^|]{0,80}", str, ("#   ",)),
+            "done": count,
+            "profiles": count,
+        },
+        wordings=(
+            "[Autotuner]: OOM detected, falling back to default tactic",
+            "[AutoTuner]: Tuning {kernel}: {percent}%|{bar}| {done}/{profiles}",
+        ),
+        samples=(
+            "flashinfer.jit: [Autotuner]: OOM detected, falling back to default tactic",
+            "[AutoTuner]: Tuning fp8_gemm: 100%|##########| 21/21 [00:00<00:00, 34.03profile/s]",
+        ),
+        means="FlashInfer tries variants of a kernel; one that does not fit is passed over, which is no failure.",
     ),
     # --- no device at all -------------------------------------------------------------------
     Message(

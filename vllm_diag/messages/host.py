@@ -1,25 +1,46 @@
-"""What shells, service managers, containers and Ray say about the end of a process.
+"""What shells, systemd and the user-space killers say about the end of a process.
 
-And what the system says about shared memory, memory maps and disks.
+Containers, Kubernetes and Slurm are in `containers`, Ray in `ray`, full file systems and
+refused host memory in `host_limits`.
 """
 
 from __future__ import annotations
 
-from vllm_diag.event_types import HostAllocationFailed, ProcessDied, ShmShort
+import re
+
+from vllm_diag.event_types import ProcessDied
 from vllm_diag.messages import Message
-from vllm_diag.quantities import Reader, count, integer, number, raw_bytes, size, words
+from vllm_diag.messages._readers import phrases
+from vllm_diag.quantities import Reader, count, integer, mib_2dp, number, raw_bytes, size, words
 
 _unit = Reader("unit", r"[\w@:.\\-]{1,120}?\.(?:service|scope|slice)", str, ("vllm.service",))
-# A size as df -h prints it; "0" has no unit.
-_df = Reader(
-    "df_size",
-    r"\d{1,6}(?:\.\d)?[KMGT]|0(?=[\dKMGT])",
-    lambda text: size.read(text + ("B" if text == "0" else "")),
-    ("64M",),
+# systemd writes 123.9G for GiB, and a time as 5h 17min 34.893s.
+_short_size = Reader(
+    "short_size", r"\d{1,6}(?:\.\d{1,3})?[BKMGT]", lambda text: size.read(text if text[-1] == "B" else text + "B"),
+    ("123.9G", "512B"),
+)  # fmt: skip
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0, "month": 2629800.0,
+            "y": 31557600.0}  # fmt: skip
+_PART = re.compile(r"(\d+(?:\.\d+)?)(us|ms|month|min|[shdwy])")
+
+
+def _duration(text: str) -> float:
+    return round(sum(float(amount) * _SECONDS[unit] for amount, unit in _PART.findall(text)), 6)
+
+
+_time = Reader(
+    "time", r"(?:\d{1,6}(?:\.\d{1,6})?(?:us|ms|month|min|[shdwy])){1,8}", _duration, ("5h 17min 34.893s", "20s")
 )
-_path = Reader("path", r"[^\s'\"<>,]{1,300}?", str, ("/dev/shm/nccl-Zk3A1b",))
+_cgroup = Reader("cgroup", r"/[^\s'\"<>,]{0,300}?", str, ("/system.slice/vllm.service",))
+_signal = Reader("signal", r"SIG(?:TERM|KILL)", str, ("SIGTERM", "SIGKILL"))
+# At a wrap the mark ">" can begin a line, where people's quoting is taken off.
+_OOMD_REASON = (
+    "pressure for {limit_cgroup} being {pressure}% ⟦> ⟧{limit}% for ⟦> ⟧{duration}",
+    "used ({used}) / total ({total}) and swap used ({swap_used}) / total ({swap_total}) being more than {percent}%",
+)
 
 MESSAGES = (
+    # --- shells -------------------------------------------------------------------------------
     Message(
         code="killed",
         event=ProcessDied,
@@ -37,75 +58,97 @@ MESSAGES = (
         emitter="shell",
         always={"exit_code": -9},
         fatal=True,
-        reads={"script": words, "line": count, "pid": count, "command": words},
-        wordings=("{script}: line {line}: {pid} Killed",),
-        samples=("./entrypoint.sh: line 28:     7 Killed                  python3 -m vllm.entrypoints.api_server",),
+        reads={"script": words, "line": count, "pid": count, "job": count, "command": words},
+        wordings=("{script}: line {line}: {pid} Killed", "[{job}]⟨+|-⟩⟦ {pid}⟧ Killed", "zsh: killed {command}"),
+        samples=(
+            "./entrypoint.sh: line 28:     7 Killed                  python3 server.py",
+            "[1]+  Killed                  ./serve.sh",
+            "[1]+  4711 Killed                  ./serve.sh",
+            "zsh: killed     ./serve.sh",
+        ),
         means="A command of a script got SIGKILL; not by whom.",
     ),
     Message(
-        code="exited-137",
+        code="bus-error",
         event=ProcessDied,
-        emitter="docker compose, runtimes",
-        always={"exit_code": -9},
+        emitter="shell, faulthandler",
+        always={"exit_code": -7},
         fatal=True,
-        reads={"name": words, "status": Reader("status", r"137(?!\d)", int, ("137",))},
-        wordings=("{name} exited with code {status}", "{name} ended with status {status}", "Exit Code: {status}"),
-        samples=("vllm-1 exited with code 137", "engine ended with status 137", "      Exit Code:    137"),
-        means="A container or process ended by SIGKILL; not by whom.",
-    ),
-    Message(
-        code="container-oom-killed",
-        emitter="Docker, containerd, Kubernetes",
-        fatal=True,
-        reads={"name": words},
+        reads={"pid": count, "script": words, "line": count},
         wordings=(
-            "Reason: OOMKilled",
-            '"OOMKilled": true',
-            "container oom ",
-            "container init was OOM-killed",
+            "Bus error (core dumped)",
+            "Fatal Python error: Bus error",
+            "{script}: line {line}: {pid} Bus error",
         ),
         samples=(
-            "      Reason:       OOMKilled",
-            '            "OOMKilled": true,',
-            "container oom 4f1c2b (image=vllm/vllm-openai)",
-            "container init was OOM-killed (memory limit too low?)",
+            "Bus error (core dumped)",
+            "Fatal Python error: Bus error",
+            "run.sh: line 12:  4711 Bus error               (core dumped) ./serve.sh",
         ),
-        means="The container's memory limit was hit and a process in it killed.",
+        means="A process touched a mapped page that could not be provided: full /dev/shm, or a truncated file.",
     ),
+    Message(
+        code="bus-error-bare",
+        event=ProcessDied,
+        emitter="shell",
+        always={"exit_code": -7},
+        fatal=True,
+        whole_line=True,
+        wordings=("Bus error",),
+        samples=("Bus error",),
+        means="A process touched a mapped page that could not be provided.",
+    ),
+    # --- systemd ------------------------------------------------------------------------------
     Message(
         code="unit-oom-killed",
         emitter="systemd",
         fatal=True,
-        reads={"unit": _unit},
+        reads={"unit": _unit, "kills": Reader("kills", r"[1-9]\d{0,6}", int, ("1", "2"))},
         wordings=(
             "{unit}: A process of this unit has been killed by the OOM killer",
             "{unit}: The kernel OOM killer killed some processes in this unit",
             "{unit}: Failed with result 'oom-kill'",
+            "Active: failed (Result: oom-kill)",
+            "Result=oom-kill",
+            "OOMKills={kills}",
         ),
         samples=(
             "vllm.service: A process of this unit has been killed by the OOM killer.",
             "vllm.service: The kernel OOM killer killed some processes in this unit.",
             "vllm.service: Failed with result 'oom-kill'.",
+            "     Active: failed (Result: oom-kill) since Mon 2026-11-30 20:50:24 UTC; 2min ago",
+            "Result=oom-kill",
+            "OOMKills=1",
         ),
-        means="systemd saw the kernel kill a process of the unit for want of memory.",
+        means="systemd saw a process of the unit killed for want of memory.",
     ),
     Message(
-        code="oomd-killed",
-        emitter="systemd-oomd",
-        fatal=True,
-        reads={"unit": _unit, "count": count, "cgroup": _path, "limit_cgroup": _path},
+        code="unit-memory",
+        emitter="systemd",
+        seen="systemd 255 - 258 (peaks)",
+        reads={
+            "unit": _unit,
+            "cpu_seconds": _time,
+            "seconds": _time,
+            "memory": _short_size,
+            "memory_peak": _short_size,
+            "swap_peak": _short_size,
+            "limits": Reader("limits", r"[^()]{0,80}?", str, ("max: 16G ",)),
+        },
         wordings=(
-            "{unit}: systemd-oomd killed ⟨some|{count}⟩ process(es) in this unit",
-            "Killed {cgroup} due to memory ⟨pressure for|used (⟩",
-            "Marked {cgroup} for killing due to memory",
+            "{unit}: Consumed {cpu_seconds} CPU time¦⟦ over {seconds} wall clock time⟧⟦, {memory_peak} memory peak⟧"
+            "⟦, {swap_peak} memory swap peak⟧",
+            "Memory: {memory} ({limits}peak: {memory_peak}",
+            "Mem peak: {memory_peak}",
         ),
         samples=(
-            "vllm.service: systemd-oomd killed some process(es) in this unit.",
-            "Killed /user.slice/user-1000.slice/app.slice/vllm.service due to memory pressure for /user.slice being"
-            " 61.52% > 50.00% for > 20s with reclaim activity",
-            "Marked /system.slice/vllm.service for killing due to memory pressure",
+            "vllm.service: Consumed 5h 17min 34.893s CPU time.",
+            "vllm.service: Consumed 3min 2.118s CPU time over 6min 11.402s wall clock time, 62.4G memory peak, 512K"
+            " memory swap peak.",
+            "     Memory: 12.3G (max: 64.0G available: 51.7G peak: 62.4G)",
+            "   Mem peak: 62.4G",
         ),
-        means="The user-space daemon systemd-oomd killed the unit; the kernel log is silent about it.",
+        means="What a unit used at most (its page cache included), as systemd counted it; G is GiB.",
     ),
     Message(
         code="unit-killed",
@@ -117,6 +160,64 @@ MESSAGES = (
         wordings=("{unit}: Main process exited, code=killed, status=9/KILL",),
         samples=("vllm.service: Main process exited, code=killed, status=9/KILL",),
         means="The unit's main process got SIGKILL; not by whom.",
+    ),
+    Message(
+        code="unit-crashed",
+        event=ProcessDied,
+        emitter="systemd",
+        fatal=True,
+        reads={
+            "unit": _unit,
+            "exit_code": Reader("exit_code", r"(?!9/)\d{1,2}", lambda text: -int(text), ("11", "6", "7", "15")),
+            "name": Reader("name", r"[A-Z]{2,8}\d?", str, ("SEGV", "ABRT")),
+        },
+        wordings=("{unit}: Main process exited, code=⟨killed|dumped⟩, status={exit_code}/{name}",),
+        samples=("vllm.service: Main process exited, code=dumped, status=11/SEGV",),
+        means="The unit's main process ended by a signal: 6 aborted, 7 bus error, 11 crash, 15 asked to stop.",
+    ),
+    Message(
+        code="unit-exited",
+        event=ProcessDied,
+        emitter="systemd",
+        reads={"unit": _unit, "exit_code": count, "name": Reader("name", r"[A-Za-z/]{2,20}", str, ("FAILURE", "n/a"))},
+        wordings=("{unit}: Main process exited, code=exited, status={exit_code}/{name}",),
+        samples=("vllm.service: Main process exited, code=exited, status=1/FAILURE",),
+        means="The unit's main process ended by itself with this status.",
+    ),
+    Message(
+        code="unit-failed",
+        emitter="systemd",
+        reads={
+            "unit": _unit,
+            "result": phrases(
+                "result", "exit-code", "signal", "core-dump", "timeout", "watchdog", "start-limit-hit", "resources"
+            ),
+        },
+        wordings=("{unit}: Failed with result '{result}'",),
+        samples=("vllm.service: Failed with result 'signal'.",),
+        means="The unit failed, and not for want of memory as far as systemd saw; signal leaves that open.",
+    ),
+    Message(
+        code="unit-stop-timeout",
+        emitter="systemd",
+        reads={"unit": _unit},
+        wordings=(
+            "{unit}: State ⟨'stop-sigterm'|'final-sigterm'|'stop-watchdog'|'final-watchdog'⟩ timed out",
+            "{unit}: Stopping timed out",
+        ),
+        samples=(
+            "vllm.service: State 'stop-sigterm' timed out. Killing.",
+            "vllm.service: Stopping timed out. Killing.",
+        ),
+        means="The unit was asked to stop and was too slow, so systemd kills it: an ordinary origin of 9/KILL.",
+    ),
+    Message(
+        code="unit-kills",
+        emitter="systemd",
+        reads={"unit": _unit, "pid": count, "comm": Reader("comm", r"[^()]{1,64}", str, ("VLLM::Worker_TP",))},
+        wordings=("{unit}: Killing process {pid} ({comm}) with signal SIGKILL",),
+        samples=("vllm.service: Killing process 4711 (VLLM::Worker_TP) with signal SIGKILL.",),
+        means="systemd itself ends what is left of the unit.",
     ),
     Message(
         code="unit-restart",
@@ -142,215 +243,132 @@ MESSAGES = (
         samples=("Stopping vllm.service - vLLM server...", "Stopped vllm.service - vLLM server."),
         means="The unit is stopped on request.",
     ),
+    # --- killers in user space ------------------------------------------------------------------
+    Message(
+        code="oomd-killed",
+        emitter="systemd-oomd",
+        fatal=True,
+        reads={
+            "unit": _unit,
+            "processes": count,
+            "cgroup": _cgroup,
+            "limit_cgroup": _cgroup,
+            "pressure": number,
+            "limit": number,
+            "duration": _time,
+            "percent": number,
+            "used": raw_bytes,
+            "total": raw_bytes,
+            "swap_used": raw_bytes,
+            "swap_total": raw_bytes,
+        },
+        wordings=(
+            "{unit}: systemd-oomd killed ⟨some|{processes}⟩ process(es) in this unit",
+            f"Killed {{cgroup}} due to memory ⟨{_OOMD_REASON[0]}|{_OOMD_REASON[1]}⟩",
+            f"Marked {{cgroup}} for killing due to memory ¦⟨{_OOMD_REASON[0]}|{_OOMD_REASON[1]}⟩",
+        ),
+        samples=(
+            "vllm.service: systemd-oomd killed some process(es) in this unit.",
+            "vllm.service: systemd-oomd killed 12 process(es) in this unit.",
+            "Killed /user.slice/user-1000.slice/app.slice/vllm.service due to memory pressure for /user.slice being"
+            " 61.52% > 50.00% for > 20s with reclaim activity",
+            "Killed /system.slice/vllm.service due to memory used (66571993088) / total (67108864000) and swap used"
+            " (8160437862) / total (8589934592) being more than 90.00%",
+            "Marked /system.slice/vllm.service for killing due to memory pressure for /system.slice being 71.40% >"
+            " 60.00% for > 30s with reclaim activity",
+        ),
+        means="The user-space daemon systemd-oomd killed the unit; the kernel log is silent about it."
+        " Pressure is a share of time lost to waiting for memory, not of memory.",
+    ),
+    Message(
+        code="oomd-note",
+        emitter="systemd-oomd",
+        reads={
+            "cgroups": count,
+            "rule": Reader("rule", r"[^']{1,80}", str, ("default",)),
+            "cgroup": _cgroup,
+            "duration": _time,
+            "action": Reader("action", r"[\w-]{1,40}", str, ("kill",)),
+            "path": _cgroup,
+            "usage": size,
+        },
+        wordings=(
+            "Considered {cgroups} cgroups for killing, top candidates were:",
+            "Rule '{rule}' conditions met for cgroup {cgroup} for {duration}, taking action {action}",
+            "Current Memory Usage: {usage}",
+        ),
+        samples=(
+            "Considered 12 cgroups for killing, top candidates were:",
+            "Rule 'default' conditions met for cgroup /system.slice/vllm.service for 30s, taking action kill",
+            "Current Memory Usage: 51.4G",
+        ),
+        means="What systemd-oomd looked at before it killed.",
+    ),
     Message(
         code="earlyoom-kill",
         emitter="earlyoom",
         fatal=True,
-        reads={"signal": Reader("signal", r"SIG(?:TERM|KILL)", str, ("SIGTERM", "SIGKILL")), "pid": count},
-        wordings=("sending {signal} to process {pid}",),
-        samples=('sending SIGTERM to process 14822 uid 0 "VLLM::EngineCor": oom_score 1210, VmRSS 30473 MiB',),
-        means="The daemon earlyoom ends a process because memory is low.",
-    ),
-    Message(
-        code="slurm-oom-kill",
-        emitter="Slurm",
-        fatal=True,
-        reads={"events": count, "step": words, "node": words, "task": count},
-        wordings=(
-            "⟦slurmstepd: ⟧error: Detected {events} ⟨oom-kill|oom_kill⟩ event⟦(⟧⟦s⟧⟦)⟧ in",
-            "Detected {events} ⟨oom-kill|oom_kill⟩ event⟦(⟧⟦s⟧⟦)⟧ in",
-        ),
-        samples=(
-            "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=4711.0 cgroup. Some of your processes may have"
-            " been killed by the cgroup out-of-memory handler.",
-            "Detected 2 oom_kill events in StepId=4711.0. Some of the step tasks have been OOM Killed.",
-        ),
-        means="The job step's memory limit was hit and a process killed.",
-    ),
-    Message(
-        code="pod-evicted",
-        emitter="kubelet",
-        fatal=True,
-        anywhere=True,
-        reads={"resource": Reader("resource", r"memory|ephemeral-storage|inodes|pids", str, ("memory",))},
-        wordings=("The node was low on resource: {resource}",),
-        samples=("The node was low on resource: memory. Threshold quantity: 100Mi, available: 84Mi.",),
-        means="The kubelet evicted the pod.",
-    ),
-    Message(
-        code="ray-oom-kill",
-        emitter="Ray",
-        fatal=True,
-        anywhere=True,
         reads={
-            "workers": Reader("workers", r"[1-9]\d{0,6}", int, ("2", "1")),
-            "crashed": count,
-            "used": number,
-            "total": number,
+            "signal": _signal,
+            "pid": count,
+            "uid": count,
+            "comm": Reader("comm", r'[^"]{1,64}', str, ("VLLM::EngineCor",)),
+            "score": integer,
+            "score_adj": integer,
+            "rss": mib_2dp,
         },
         wordings=(
-            "Task was killed due to the node running low on memory",
-            "{workers} worker(s) were killed due to the node running low on memory",
-            "Refer to the documentation on how to address the out of memory issue",
-            "{workers} Workers (tasks / actors) killed due to memory pressure (OOM)¦, {crashed} Workers crashed",
+            'sending {signal} to process {pid}¦ uid {uid} "{comm}": ⟨oom_score|badness⟩ {score}⟦,'
+            " oom_score_adj {score_adj}⟧, VmRSS {rss} MiB",
         ),
         samples=(
-            "Task was killed due to the node running low on memory.",
-            "1 worker(s) were killed due to the node running low on memory.",
-            "Refer to the documentation on how to address the out of memory issue: https://docs.ray.io/en/latest/",
-            "2 Workers (tasks / actors) killed due to memory pressure (OOM), 0 Workers crashed due to other reasons",
+            'sending SIGTERM to process 14822 uid 0 "VLLM::EngineCor": oom_score 1210, oom_score_adj 0, VmRSS 30473'
+            ' MiB, cmdline "VLLM::EngineCore"',
+            'sending SIGKILL to process 14822 uid 0 "python3": badness 812, VmRSS 30473 MiB',
         ),
-        means="Ray's memory monitor killed a worker; the kernel log is silent about it.",
+        means="The daemon earlyoom ends a process because memory is low; after SIGTERM that looks like an orderly stop.",
     ),
     Message(
-        code="ray-memory-use",
-        emitter="Ray",
+        code="earlyoom-dryrun",
+        emitter="earlyoom",
+        wordings=("dryrun, not actually sending any signal",),
+        samples=("dryrun, not actually sending any signal",),
+        means="earlyoom only says what it would do.",
+    ),
+    Message(
+        code="earlyoom-note",
+        emitter="earlyoom",
         reads={
-            "used": Reader("used", r"\d{1,6}\.\d{1,4}", float, ("61.52",)),
-            "total": Reader("total", r"\d{1,6}\.\d{1,4}", float, ("62.80",)),
-            "fraction": number,
-            "threshold": number,
-            "where": words,
+            "signal": _signal,
+            "memory_percent": number,
+            "swap_percent": number,
+            "available": mib_2dp,
+            "total": mib_2dp,
+            "free_swap": mib_2dp,
+            "total_swap": mib_2dp,
+            "pid": count,
+            "seconds": number,
         },
-        anywhere=True,
         wordings=(
-            "was running was {used}GB / {total}GB ({fraction}), which exceeds the memory usage threshold of"
-            " {threshold}",
+            "low memory! at or below {signal} limits: mem {memory_percent}%, swap {swap_percent}%",
+            "mem avail: {available} of {total} MiB ({memory_percent}%), swap free: {free_swap} of {total_swap} MiB"
+            " ({swap_percent}%)",
+            "process {pid} exited after {seconds} seconds",
+            "escalating to SIGKILL after {seconds} seconds",
+            "process {pid} did not exit",
+            "Could not find a process to kill.",
+            "memory situation has recovered while selecting victim",
         ),
         samples=(
-            "Memory on the node (IP: 10.0.0.11, ID: b) where the task (task ID: f, name=RayWorkerWrapper, pid=4711,"
-            " memory used=30.10GB) was running was 61.52GB / 62.80GB (0.979618), which exceeds the memory usage"
-            " threshold of 0.95.",
+            "low memory! at or below SIGTERM limits: mem 10.00%, swap 10.00%",
+            "mem avail: 2841 of 64301 MiB ( 4.42%), swap free:    0 of    0 MiB ( 0.00%)",
+            "process 14822 exited after 0.3 seconds",
+            "escalating to SIGKILL after 0.5 seconds",
+            "process 14822 did not exit",
+            "Could not find a process to kill. Sleeping 1 second.",
+            "memory situation has recovered while selecting victim",
         ),
-        means="Memory of the node when Ray killed a worker.",
-    ),
-    # --- shared memory --------------------------------------------------------------------
-    Message(
-        code="bus-error",
-        event=ProcessDied,
-        emitter="shell, faulthandler",
-        always={"exit_code": -7},
-        fatal=True,
-        reads={"pid": count, "script": words, "line": count},
-        wordings=(
-            "Bus error (core dumped)",
-            "Fatal Python error: Bus error",
-            "{script}: line {line}: {pid} Bus error",
-        ),
-        samples=(
-            "Bus error (core dumped)",
-            "Fatal Python error: Bus error",
-            "run.sh: line 12:  4711 Bus error               (core dumped) vllm serve m",
-        ),
-        means="A process touched a mapped page that could not be provided: full /dev/shm, or a truncated file.",
-    ),
-    Message(
-        code="bus-error-bare",
-        event=ProcessDied,
-        emitter="shell",
-        always={"exit_code": -7},
-        fatal=True,
-        whole_line=True,
-        wordings=("Bus error",),
-        samples=("Bus error",),
-        means="A process touched a mapped page that could not be provided.",
-    ),
-    Message(
-        code="shm-full",
-        event=ShmShort,
-        emitter="NCCL, PyTorch, Python",
-        fatal=True,
-        anywhere=True,
-        reads={"path": _path, "required": raw_bytes, "free": raw_bytes, "size": raw_bytes, "line": count},
-        wordings=(
-            "Error while creating shared memory segment {path} (size {required})¦, error: No space left on device",
-            "Error: failed to extend {path} to {required} bytes",
-            "Call to posix_fallocate failed⟦ ⟧: No space left on device",
-            "unable to allocate shared memory(shm) for file <{path}>: ⟨No space left on device|Resource temporarily"
-            " unavailable⟩",
-            "unable to write to file <{path}>",
-            "System memory request exceeds memory available in /dev/shm¦. The request is for {required} bytes, and the amount"
-            " available is {free} bytes",
-        ),
-        samples=(
-            "misc/shmutils.cc:72 NCCL WARN Error: failed to extend /dev/shm/nccl-Zk3A1b to 7340384 bytes, error: No"
-            " space left on device (28)",
-            "include/shm.h:28 NCCL WARN Call to posix_fallocate failed : No space left on device",
-            "Error while creating shared memory segment /dev/shm/nccl-Zk3A1b (size 7340384), error: No space left on"
-            " device (28)",
-            "unable to allocate shared memory(shm) for file </torch_4711_1_0>: No space left on device (28)",
-            "unable to write to file </torch_4711_1_0>",
-            "System memory request exceeds memory available in /dev/shm.",
-        ),
-        means="/dev/shm is full.",
-    ),
-    Message(
-        code="shm-size",
-        emitter="df",
-        reads={
-            "size": _df,
-            "used": _df,
-            "free": _df,
-            "percent": count,
-        },
-        wordings=("shm {size}¦ {used} {free} {percent}% /dev/shm",),
-        samples=("shm              64M     0   64M   0% /dev/shm",),
-        means="Size of /dev/shm as df shows it.",
-    ),
-    Message(
-        code="no-space-left",
-        emitter="Python, libraries",
-        fatal=True,
-        anywhere=True,
-        reads={"path": _path, "errno": Reader("errno", "28", int, ("28",))},
-        wordings=("[Errno {errno}] No space left on device¦: '{path}'", "No space left on device (os error 28)"),
-        samples=(
-            "[Errno 28] No space left on device: '/root/.cache/huggingface/hub/x'",
-            "[Errno 28] No space left on device",
-            "No space left on device (os error 28)",
-        ),
-        means="A file system is full; the path or the caller tells which.",
-    ),
-    # --- host memory ----------------------------------------------------------------------
-    Message(
-        code="mmap-failed",
-        event=HostAllocationFailed,
-        emitter="PyTorch, safetensors",
-        fatal=True,
-        anywhere=True,
-        reads={"tried": raw_bytes, "path": _path, "errno": count},
-        wordings=("unable to mmap {tried} bytes from file <{path}>: Cannot allocate memory¦ ({errno})",),
-        samples=(
-            "unable to mmap 16933256392 bytes from file </models/m/pytorch_model.bin>: Cannot allocate memory (12)",
-        ),
-        means="A file could not be mapped into memory.",
-    ),
-    Message(
-        code="host-out-of-memory",
-        event=HostAllocationFailed,
-        emitter="Python, C++, Rust, libc",
-        fatal=True,
-        reads={"tried": raw_bytes, "what": words},
-        wordings=(
-            "[Errno 12] Cannot allocate memory",
-            "terminate called after throwing an instance of 'std::bad_alloc'",
-            "std::bad_alloc",
-            "memory allocation of {tried} bytes failed",
-        ),
-        samples=(
-            "[Errno 12] Cannot allocate memory",
-            "terminate called after throwing an instance of 'std::bad_alloc'",
-            "std::bad_alloc",
-            "memory allocation of 1073741824 bytes failed",
-        ),
-        means="Host memory was refused.",
-    ),
-    Message(
-        code="out-of-fork-limits",
-        emitter="libc, Python",
-        reads={"exit_code": integer},
-        wordings=("can't start new thread", "libgomp: Thread creation failed: Resource temporarily unavailable"),
-        samples=("can't start new thread", "libgomp: Thread creation failed: Resource temporarily unavailable"),
-        means="A limit on threads or processes, not on memory.",
+        means="earlyoom's own account: what is left, and what became of a process it ended. The first figures of"
+        " its low-memory line are its limits.",
     ),
 )

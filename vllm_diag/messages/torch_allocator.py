@@ -9,6 +9,7 @@ import re
 
 from vllm_diag.event_types import HostAllocationFailed, ProcessUse, TorchOom
 from vllm_diag.messages import Message
+from vllm_diag.messages._readers import phrases
 from vllm_diag.quantities import Amount, Reader, count, raw_bytes, size, words
 
 # NVML answers 2**64 - 1 bytes for "not available": 17179869184 GiB.
@@ -33,6 +34,13 @@ def _processes(text: str) -> tuple[ProcessUse, ...]:
 
 
 _api = Reader("api", r"CUDA|HIP|XPU", str, ("CUDA", "HIP"))
+_place = Reader("place", r"[\w./+-]{1,200}?:\d{1,6}", str, ("/workspace/csrc/cumem_allocator.cpp:62",))
+_in_bytes = Reader("in_bytes", r"\d{1,24}", lambda text: Amount(int(text)), ("8388608",))
+# What a full device is called by Intel's runtime; 20 and 40 can be that or something else.
+_level_zero = Reader(
+    "status", r"39\(\w{1,80}\)", lambda text: int(text[:2]), ("39 (UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)",)
+)
+_other_status = Reader("number", r"(?!39\()-?\d{1,12}", int, ("20", "40"))
 _others = Reader(
     "others",
     rf"(?:Process\d{{1,10}}has(?:{size.pattern})memoryinuse\.){{0,64}}",
@@ -145,38 +153,162 @@ MESSAGES = (
         means="The asynchronous device allocator refused a request.",
     ),
     Message(
-        code="device-out-of-memory",
+        code="torch-oom-garbage-size",
         event=TorchOom,
-        emitter="CUDA, HIP, cuBLAS or NCCL, below PyTorch's allocator",
+        emitter="PyTorch caching allocator",
         anywhere=True,
         fatal=True,
-        reads={"api": _api, "code": count},
+        reads={"api": _api},
+        wordings=("{api} out of memory. Tried to allocate more than 1EB memory",),
+        samples=("CUDA out of memory. Tried to allocate more than 1EB memory.",),
+        means="A negative or absurd size was asked for: an error of the program, not a full device.",
+    ),
+    Message(
+        code="device-out-of-memory",
+        event=TorchOom,
+        emitter="CUDA, HIP, Level Zero, cuBLAS, cuDNN, Triton or NCCL, below PyTorch's allocator",
+        anywhere=True,
+        fatal=True,
+        reads={"api": _api, "number": count, "place": _place, "tried": _in_bytes, "status": _level_zero},
         wordings=(
             "{api}⟦ driver⟧ error: out of memory",
+            "{api} Error: out of memory at {place}",
+            "{api}⟦ ⟨driver|runtime⟩⟧ error ({place}): ⟦{number} (CUDA_ERROR_OUT_OF_MEMORY, ⟧out of memory",
             "CUDA error: CUBLAS_STATUS_ALLOC_FAILED",
-            "Cuda failure⟦ {code}⟧ 'out of memory'",
+            "cuDNN error: CUDNN_STATUS_⟨ALLOC_FAILED|INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED⟩",
+            "Cuda failure⟦ {number}⟧ 'out of memory'",
+            "Failed to CUDA ⟨malloc|calloc⟩ {tried} bytes",
+            "Triton Error [{api}]: ⟦Code: {number}, Messsage: ⟧out of memory",
+            "Failed: Cuda error {place} 'out of memory'",
+            "level_zero backend failed with error: {status}",
+            "Native API failed. Native API returns: {status}",
         ),
         samples=(
             "CUDA error: out of memory",
             "CUDA driver error: out of memory",
+            "CUDA Error: out of memory at /workspace/csrc/cumem_allocator.cpp:62",
+            "CUDA error (/workspace/flash_fwd_launch_template.h:188): out of memory",
+            "CUDA driver error (/opt/deep_gemm/jit/kernel_runtime.hpp:52): 2 (CUDA_ERROR_OUT_OF_MEMORY, out of memory)",
             "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+            "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
             "Cuda failure 2 'out of memory'",
+            "NCCL WARN Failed to CUDA malloc 8388608 bytes",
+            "Triton Error [CUDA]: out of memory",
+            "Triton Error [HIP]:  Code: 2, Messsage: out of memory",
+            "Failed: Cuda error /workspace/csrc/custom_all_reduce.cuh:455 'out of memory'",
+            "level_zero backend failed with error: 39 (UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)",
+            "Native API failed. Native API returns: 39 (UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)",
         ),
-        means="An allocation below PyTorch's allocator failed; no figures, and it may be pinned host memory.",
+        means="An allocation below PyTorch's allocator failed; mostly no figures, and it may be pinned host memory.",
+    ),
+    Message(
+        code="out-of-memory-bare",
+        event=TorchOom,
+        emitter="vLLM's CUTLASS kernels, CUDA",
+        fatal=True,
+        reads={"number": Reader("number", r"2(?!\d)", int, ("2",))},
+        wordings=("RuntimeError: out of memory", "Error {number}: out of memory"),
+        samples=("RuntimeError: out of memory", "Error 2: out of memory"),
+        means="The runtime's bare status text: no figures, and it may be pinned host memory.",
+    ),
+    Message(
+        code="cublas-handle-failed",
+        event=TorchOom,
+        emitter="cuBLAS, hipBLAS",
+        anywhere=True,
+        fatal=True,
+        wordings=(
+            "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED",
+            "CUDA error: HIPBLAS_STATUS_⟨ALLOC_FAILED|NOT_INITIALIZED⟩",
+        ),
+        samples=(
+            "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
+            "CUDA error: HIPBLAS_STATUS_ALLOC_FAILED when calling `hipblasCreate(handle)`",
+        ),
+        means="A matrix library could not be set up: mostly no device memory was left for it.",
+    ),
+    Message(
+        code="xpu-error",
+        emitter="Level Zero",
+        anywhere=True,
+        fatal=True,
+        reads={
+            "number": _other_status,
+            "error": Reader("error", r"(?:UR|PI|ZE)_[A-Z_]{4,60}", str, ("UR_RESULT_ERROR_DEVICE_LOST",)),
+        },
+        wordings=(
+            "level_zero backend failed with error: {number} ({error})",
+            "Native API failed. Native API returns: {number} ({error})",
+        ),
+        samples=(
+            "level_zero backend failed with error: 20 (UR_RESULT_ERROR_DEVICE_LOST)",
+            "Native API failed. Native API returns: 40 (UR_RESULT_ERROR_OUT_OF_RESOURCES)",
+        ),
+        means="A call into Intel's runtime failed; on some drivers a full device reads like this as well.",
+    ),
+    Message(
+        code="host-out-of-resources",
+        emitter="ROCr, amdgpu",
+        anywhere=True,
+        reads={"detail": Reader("detail", r".{0,200}?", str, ("",))},
+        wordings=(
+            "aborting with error : HSA_STATUS_ERROR_OUT_OF_RESOURCES",
+            "amdgpu: Not enough memory for command submission",
+        ),
+        samples=(
+            "aborting with error : HSA_STATUS_ERROR_OUT_OF_RESOURCES: The runtime failed to allocate the necessary"
+            " resources.",
+            "amdgpu: Not enough memory for command submission",
+        ),
+        means="A queue or a submission got no memory; met with much of the device free as well.",
+    ),
+    Message(
+        code="math-library-error",
+        emitter="cuBLAS, cuDNN, CUTLASS",
+        anywhere=True,
+        fatal=True,
+        reads={
+            "status": phrases(
+                "status",
+                "EXECUTION_FAILED",
+                "INTERNAL_ERROR",
+                "NOT_SUPPORTED",
+                "INVALID_VALUE",
+                "ARCH_MISMATCH",
+                "MAPPING_ERROR",
+                "BAD_PARAM",
+                "MISMATCH",
+                "VERSION_MISMATCH",
+            ),
+            "call": Reader("call", r"\w{3,60}", str, ("cublasGemmEx",)),
+        },
+        wordings=(
+            "CUDA error: ⟨CUBLAS|HIPBLAS⟩_STATUS_{status} when calling `{call}",
+            "cuDNN error: CUDNN_STATUS_{status}",
+        ),
+        samples=(
+            "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx( handle, opa, opb, m, n, k)`",
+            "cuDNN error: CUDNN_STATUS_NOT_SUPPORTED",
+        ),
+        means="A matrix library refused or failed: an earlier fault, a shape or a type, not a lack of memory.",
     ),
     Message(
         code="cpu-allocator-failed",
         event=HostAllocationFailed,
-        emitter="PyTorch CPU allocator",
+        emitter="PyTorch CPU allocator, NCCL",
         anywhere=True,
         fatal=True,
-        reads={"tried": raw_bytes},
+        reads={"tried": raw_bytes, "errno": Reader("errno", "12", int, ("12",))},
         wordings=(
-            "DefaultCPUAllocator: ⟨can't allocate memory|not enough memory⟩: you tried to allocate {tried} bytes",
+            "DefaultCPUAllocator: ⟨can't allocate memory|not enough memory⟩: you tried to allocate {tried} bytes¦. Error"
+            " code {errno} (Cannot allocate memory)",
+            "Failed to malloc {tried} bytes",
         ),
         samples=(
             "[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to"
             " allocate 17179869184 bytes. Error code 12 (Cannot allocate memory)",
+            "DefaultCPUAllocator: not enough memory: you tried to allocate 17179869184 bytes.",
+            "gpu-3:4711:4790 [0] include/alloc.h:110 NCCL WARN Failed to malloc 8388608 bytes",
         ),
         means="Host memory was refused.",
     ),
@@ -185,9 +317,19 @@ MESSAGES = (
         emitter="CUDA runtime",
         fatal=True,
         anywhere=True,
-        reads={"call": words},
-        wordings=("⟨cudaHostAlloc|cudaMallocHost|cudaHostRegister⟩ failed",),
-        samples=("cudaHostAlloc failed with error code 2",),
+        reads={"tried": _in_bytes},
+        wordings=(
+            "cudaHostAlloc failed",
+            "cudaMallocHost failed",
+            "cudaHostRegister failed",
+            "Failed to CUDA host alloc {tried} bytes",
+        ),
+        samples=(
+            "cudaHostAlloc failed with error code 2",
+            "cudaMallocHost failed: out of memory",
+            "cudaHostRegister failed with error code 2",
+            "NCCL WARN Failed to CUDA host alloc 4194304 bytes",
+        ),
         means="Page-locked host memory was refused.",
     ),
     Message(

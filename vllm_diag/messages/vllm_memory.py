@@ -30,7 +30,7 @@ from vllm_diag.quantities import (
     count,
     gib_2dp,
     integer,
-    mib_2dp,
+    mib_fixed,
     number,
     raw_bytes,
     size,
@@ -78,8 +78,13 @@ MESSAGES = (
     Message(
         code="weights-shards-progress",
         emitter="vLLM weight loader (tqdm, stderr)",
-        reads={"percent": integer, "done": count, "all": count},
-        wordings=("Loading ⟨safetensors|pt|bin⟩ checkpoint shards: {percent}% Completed | {done}/{all}",),
+        reads={
+            "format": Reader("format", r"safetensors|pt|bin|np_cache", str, ("safetensors", "pt")),
+            "percent": integer,
+            "done": count,
+            "all": count,
+        },
+        wordings=("Loading {format} checkpoint shards⟦ (eager)⟧: {percent}% Completed | {done}/{all}",),
         samples=("Loading safetensors checkpoint shards:  25% Completed | 1/4 [00:01<00:03,  1.2s/it]",),
         means="Progress of reading the checkpoint.",
     ),
@@ -119,8 +124,8 @@ MESSAGES = (
         seen="0.8.0 - 0.33.0",
         reads={"device": _device, "tokens": count, "max_model_len": count, "concurrency": number},
         wordings=(
-            "{device} KV cache size: {tokens} tokens"
-            "¦, Maximum concurrency for {max_model_len} tokens per request: {concurrency}x",
+            "{device}⟦ + host⟧ KV cache size: {tokens} tokens"
+            "¦, Maximum concurrency for {max_model_len} tokens¦ per request: {concurrency}x",
         ),
         samples=(
             "GPU KV cache size: 34,608 tokens",
@@ -144,12 +149,17 @@ MESSAGES = (
         emitter="vLLM V0 executors, early V1",
         seen="0.1.4 - 0.10.2",
         reads={"device": _device, "blocks": count, "cpu_blocks": count},
-        wordings=("# {device} blocks: {blocks}¦, # CPU blocks: {cpu_blocks}",),
+        wordings=(
+            "# {device} blocks: {blocks}¦, # CPU blocks: {cpu_blocks}",
+            # A page that takes "# " for a heading.
+            "{device} blocks: {blocks}, # CPU blocks: {cpu_blocks}",
+        ),
         samples=(
             "# GPU blocks: 2163, # CPU blocks: 2048",
             "# cuda blocks: 2163, # CPU blocks: 2048",
             "# cpu blocks: 4096, # CPU blocks: 0",
             "# GPU blocks: 9000",
+            "GPU blocks: 2163, # CPU blocks: 2048",
         ),
         means="Number of KV cache blocks of one rank, each of block_size tokens (16 unless set).",
     ),
@@ -235,9 +245,9 @@ MESSAGES = (
         },
         wordings=(
             # "models's" to 0.21.0; the bracket is never closed; "GB" to 0.8.2 means GiB.
-            "To serve at least one request with the ⟨models's|model's⟩ max seq len ({max_model_len}),"
-            "⟦ (⟧{needed} ⟨GiB|GB⟩ KV cache is needed, which is larger than the available KV cache memory"
-            " ({available} ⟨GiB|GB⟩)¦.⟦ Based on the available memory,⟧⟦...⟧⟦ the estimated maximum model"
+            "To serve at least one request with the ⟨models's|model's⟩ max seq len ({max_model_len})¦,"
+            "⟦ (⟧{needed} ⟨GiB|GB⟩ KV cache is needed¦, which is larger than the available KV cache memory"
+            " ({available} ⟨GiB|GB⟩)¦.⟦ Based on the available memory,⟧⟦...⟧⟦⟦ the⟧ estimated maximum model"
             " length is {estimated_max_len}⟧",
         ),
         samples=(
@@ -255,13 +265,27 @@ MESSAGES = (
         fatal=True,
     ),
     Message(
+        code="kv-cache-too-small-cut",
+        emitter="vLLM V1 kv_cache_utils, V0 workers",
+        wordings=(
+            "To serve at least one request with the ⟨models's|model's⟩ max seq len",
+            "The model's max seq len",
+        ),
+        samples=(
+            "To serve at least one request with the model's max seq len (1310",
+            "The model's max seq len (13",
+        ),
+        means="The same refusal, cut off before its first figure ends.",
+        fatal=True,
+    ),
+    Message(
         code="kv-cache-below-max-len",
         event=KvCacheTooSmall,
         emitter="vLLM V0 workers",
         seen="0.2.7 - 0.10.2",
         reads={"max_model_len": count, "tokens": count, "lever": _lever},
         wordings=(
-            "The model's max seq len ({max_model_len}) is larger than the maximum number of tokens that can be"
+            "The model's max seq len ({max_model_len})¦ is larger than the maximum number of tokens that can be"
             " stored in KV cache ({tokens})¦. Try increasing `{lever}`",
         ),
         samples=(
@@ -487,16 +511,16 @@ MESSAGES = (
             "suggested": raw_bytes,
             "suggested_full": raw_bytes,
             "kv_cache": Reader("kv_in_use", r"[\d.]{1,30}(?:GiB|bytes)", size.read, ("12.26GiB", "100bytes")),
-            "fit_gib": number,
-            "full_gib": number,
+            "suggested_rounded": gib_2dp,
+            "suggested_full_rounded": gib_2dp,
         },
         wordings=(
             "Free memory on device ({free}/{total} GiB) on startup. Desired GPU memory utilization is"
             " ({utilization}, {requested} GiB)¦. Actual usage is ⟨{weights} GiB for weight|{consumed} GiB for"
             " consumed memory (weights + non-torch)⟩, {activations} GiB for peak activation,⟦ {non_torch} GiB for"
             " non-torch memory,⟧ and {cuda_graphs} GiB for CUDAGraph memory¦. Replace gpu_memory_utilization config"
-            " with `--kv-cache-memory={suggested}`⟦ ({fit_gib} GiB)⟧ to fit into requested memory, or"
-            " `--kv-cache-memory={suggested_full}`⟦ ({full_gib} GiB)⟧ to fully utilize gpu memory. Current kv cache"
+            " with `--kv-cache-memory={suggested}`⟦ ({suggested_rounded} GiB)⟧ to fit into requested memory, or"
+            " `--kv-cache-memory={suggested_full}`⟦ ({suggested_full_rounded} GiB)⟧ to fully utilize gpu memory. Current kv cache"
             " memory in use is {kv_cache}",
         ),
         samples=(
@@ -534,7 +558,16 @@ MESSAGES = (
             "Capturing the model for CUDA graphs.",
             "Capturing cudagraphs for decoding.",
             "Capturing CUDA graph",
+            "Capturing CUDA graph⟦s⟧⟦ shapes⟧⟦ ({kind}⟦, {mode}⟧)⟧: {percent}%|{bar}| {captured}/{graphs}",
         ),
+        reads={
+            "kind": Reader("kind", r"[\w-]{2,60}", str, ("mixed prefill-decode",)),
+            "mode": Reader("mode", r"[\w.-]{2,60}", str, ("PIECEWISE",)),
+            "percent": integer,
+            "bar": Reader("bar", r"[^|]{0,80}", str, ("#   ",)),
+            "captured": count,
+            "graphs": count,
+        },
         samples=(
             "Capturing the model for CUDA graphs. This may lead to unexpected consequences",
             "Capturing cudagraphs for decoding. This may lead to unexpected consequences",
@@ -624,7 +657,10 @@ MESSAGES = (
         event=SamplerOom,
         emitter="vLLM V1 model runner",
         seen="0.8.0 - 0.33.0",
-        reads={"num_reqs": count, "task": words},
+        reads={
+            "num_reqs": count,
+            "task": Reader("task", r"'?[\w.-]{1,60}'?", lambda text: text.strip("'"), ("'embed'", "classify")),
+        },
         wordings=(
             "⟨CUDA|HIP|XPU⟩ out of memory occurred when warming up ⟨sampler|pooler⟩⟦ (task={task})⟧ with {num_reqs}"
             " dummy requests",
@@ -644,7 +680,7 @@ MESSAGES = (
         reads={
             "encoder_budget": count,
             "items": count,
-            "modality": Reader("modality", r"[a-z_]{2,20}", str, ("video", "image")),
+            "modality": Reader("modality", r"\w{2,40}?", str, ("video", "image")),
         },
         wordings=(
             "Encoder cache will be initialized with a budget of {encoder_budget} tokens, and profiled with {items}"
@@ -722,7 +758,7 @@ MESSAGES = (
         event=ShmShort,
         emitter="vLLM V1",
         seen="0.27.1 - 0.33.0",
-        reads={"path": word, "allocation": words, "required": mib_2dp, "free": mib_2dp},
+        reads={"path": word, "allocation": words, "required": mib_fixed, "free": mib_fixed},
         wordings=("Insufficient space in {path}⟦ for {allocation}⟧: {required} MiB required, {free} MiB free",),
         samples=(
             "Insufficient space in /dev/shm: 240.0 MiB required, 64.0 MiB free. Increase /dev/shm (e.g. --shm-size"

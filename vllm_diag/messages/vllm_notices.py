@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vllm_diag.messages import Message
-from vllm_diag.quantities import count, gib_2dp, mib_2dp, number, words
+from vllm_diag.quantities import count, gib_2dp, mib_fixed, number, words
 
 MESSAGES = (
     Message(
@@ -110,10 +110,10 @@ MESSAGES = (
         seen="0.31.0 - 0.33.0",
         reads={
             "allocation": words,
-            "required": mib_2dp,
-            "usage": mib_2dp,
-            "available": mib_2dp,
-            "limit": mib_2dp,
+            "required": mib_fixed,
+            "usage": mib_fixed,
+            "available": mib_fixed,
+            "limit": mib_fixed,
             "remaining": number,
         },
         wordings=(

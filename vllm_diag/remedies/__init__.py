@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from vllm_diag.causes import Finding
 from vllm_diag.diagnosis import Diagnosis
-from vllm_diag.releases import has_flag
+from vllm_diag.releases import Release, has_flag
 from vllm_diag.remedies import fixes
 from vllm_diag.remedies.activations import (
+    ask_for_less_of_shared_memory,
     expandable_segments,
     fewer_batched_tokens,
     fewer_batched_tokens_first,
@@ -27,20 +28,25 @@ from vllm_diag.remedies.activations import (
     smaller_given_cache,
 )
 from vllm_diag.remedies.host import (
+    cover_the_others,
     fixed_kv_bytes,
     higher_limit,
     host_ipc,
     larger_cpu_share,
     larger_cpu_space,
     larger_shm,
+    later_ray_kill,
     less_swap_space,
     more_cpu_cache,
     more_host_memory,
     more_maps,
+    more_open_files,
     no_gpu_flags,
     no_gpu_utilization_on_cpu,
     no_higher_utilization_beside_others,
     no_lower_utilization_for_weights,
+    no_pressure_kill,
+    no_shared_buffers,
     no_shorter_context,
     no_utilization_for_weights,
     other_cache_disk,
@@ -48,9 +54,12 @@ from vllm_diag.remedies.host import (
     shorter_requests,
     slots_that_fit,
     smaller_cpu_space,
+    smaller_host_region,
     start_again,
     stop_the_other,
+    writable_shm,
 )
+from vllm_diag.remedies.known import doubts, known, without_useless
 from vllm_diag.remedies.kv_cache import (
     eager,
     fp8_kv_cache,
@@ -61,8 +70,10 @@ from vllm_diag.remedies.kv_cache import (
     offload_weights,
     quantized_weights,
     shorter_context,
+    shorter_than_dropped,
 )
 from vllm_diag.remedies.model import Context, Doubt, Lever, Plan, Remedy, WontHelp
+from vllm_diag.remedies.recheck import recheck
 
 __all__ = ["PLAN", "WONT_HELP", "Context", "Plan", "Remedy", "WontHelp", "plan"]
 
@@ -74,7 +85,8 @@ _ROOM_OUTSIDE: tuple[Lever, ...] = (
 PLAN: dict[str, tuple[Lever, ...]] = {
     **fixes.PLAN,
     "kv-cache-too-small": (
-        shorter_context, higher_utilization, fp8_kv_cache, quantized_weights, more_devices, eager, offload_weights,
+        shorter_context, shorter_than_dropped, higher_utilization, fp8_kv_cache, quantized_weights, more_devices, eager,
+        offload_weights,
     ),
     "cpu-kv-space-too-small": (larger_cpu_space, shorter_context),
     "cpu-kv-space-exceeds-ram": (smaller_cpu_space,),
@@ -89,22 +101,24 @@ PLAN: dict[str, tuple[Lever, ...]] = {
     "serving-oom": (
         expandable_segments, lower_utilization, fewer_batched_tokens, fewer_sequences, fewer_images, quantized_weights,
     ),
-    "gpu-memory-held-by-others": (stop_the_other, share_the_device),
+    "gpu-memory-held-by-others": (stop_the_other, share_the_device, cover_the_others),
+    "oom-contradicts-free-memory": (ask_for_less_of_shared_memory,),
     "memory-profiling-race": (start_again, fixed_kv_bytes),
     "kv-cache-pressure": (
         more_cpu_cache, fewer_sequences, higher_utilization, shorter_requests, fp8_kv_cache, more_devices,
     ),
     "recurrent-state-slots-too-few": (slots_that_fit,),
-    "host-oom-kill": (more_host_memory, less_swap_space),
+    "host-oom-kill": (no_pressure_kill, more_host_memory, less_swap_space, later_ray_kill),
     "container-memory-limit": (higher_limit, less_swap_space),
     "engine-vanished": (more_host_memory, less_swap_space),
     "host-allocation-failed": (more_host_memory, less_swap_space),
-    "pinned-memory-failed": (less_swap_space, more_host_memory),
+    "pinned-memory-failed": (smaller_host_region, less_swap_space, more_host_memory),
     "swap-space-too-large": (less_swap_space, more_host_memory),
     "swap-space-exhausted": (fewer_sequences,),
     "shm-too-small": (larger_shm, host_ipc),
     "mmap-count-limit": (more_maps,),
     "disk-full": (other_cache_disk,),
+    "unrecognised-exception": (writable_shm, more_open_files, no_shared_buffers),
 }  # fmt: skip
 
 WONT_HELP: dict[str, tuple[Doubt, ...]] = {
@@ -133,17 +147,32 @@ def plan(finding: Finding, diagnosis: Diagnosis) -> Plan:
     remedies = [
         remedy
         for remedy in found
-        if remedy is not None and not _in_force(remedy, context) and has_flag(remedy.flag or "", context.release)
+        if remedy is not None and not _in_force(remedy, context) and has_flag(remedy.flag or "", _release(context))
     ]
+    defects = known(context)
     remedies = list({remedy.id: remedy for remedy in reversed(remedies)}.values())[::-1]
+    remedies = recheck(context, without_useless(remedies, defects))
     # What applies as it is comes before what needs a choice; the table's order decides the rest.
     remedies.sort(key=lambda r: _RANK[r.applicability])
-    doubts = [doubt(context) for doubt in WONT_HELP.get(finding.code, ())]
+    refused = [*(doubt(context) for doubt in WONT_HELP.get(finding.code, ())), *doubts(defects)]
     offered = {(r.flag, r.op) for r in remedies}
     return Plan(
         tuple(remedies),
-        tuple(d for d in doubts if d is not None and (d.flag, d.op) not in offered),
+        tuple(d for d in refused if d is not None and (d.flag, d.op) not in offered),
+        defects,
     )
+
+
+# The last release with the V0 engine.
+_LAST_V0 = Release(0, 10, 2)
+
+
+def _release(context: Context) -> Release | None:
+    """Return the release for which flags are looked up: V0's last where only V0's texts tell."""
+    run = context.diagnosis.run
+    if context.release is None and (run.engine == "v0" or run.has("kv-blocks")):
+        return _LAST_V0
+    return context.release
 
 
 _RANK = {"as-is": 0, "choose": 1, "situational": 2}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from vllm_diag.quantities import GIB, MIB, human
-from vllm_diag.remedies.model import Context, Remedy, WontHelp
+from vllm_diag.remedies.model import HIGHEST_UTILIZATION, Context, Remedy, WontHelp
 
 
 def _half(current: object, default: int, floor: int) -> int:
@@ -72,6 +73,11 @@ def _most_running(context: Context) -> int | None:
     return int(seen) if seen else None
 
 
+def _only_waiting(context: Context) -> bool:
+    """Whether requests wait for room in the cache and none was pushed out: fewer at once gain nothing."""
+    return context.finding.code == "kv-cache-pressure" and not context.finding.facts.get("preemptions")
+
+
 def fewer_sequences(context: Context) -> Remedy | None:
     """Lower the number of sequences of one step."""
     if context.absurd:
@@ -91,7 +97,7 @@ def fewer_sequences(context: Context) -> Remedy | None:
         flag="--max-num-seqs",
         op="lower",
         value=value,
-        applicability="as-is" if stated else "choose",
+        applicability="as-is" if stated else "situational" if _only_waiting(context) else "choose",
         gain="logits, sampler and graphs shrink with the number of sequences"
         if context.finding.term != "kv_cache"
         else "fewer requests share the cache, so that those running can finish",
@@ -124,6 +130,22 @@ def lower_utilization(context: Context) -> Remedy | None:
         gain=f"{human((used - value) * total.low)} outside the KV cache" if total else "room outside the KV cache",
         cost="as much less KV cache",
         why=(f"{human(missing)} are missing, with a margin; " if missing else "") + context.utilization_words,
+    )
+
+
+def ask_for_less_of_shared_memory(context: Context) -> Remedy | None:
+    """Ask for less where the device's memory is the host's, so that what is free is not all to be had."""
+    event = context.oom()
+    if event is None or event.api == "CUDA" or event.total is None or event.allocated is None:
+        return None
+    if event.allocated.bytes < event.total.bytes * 0.75:
+        return None
+    remedy = lower_utilization(context)
+    return remedy and replace(
+        remedy,
+        id="less-of-shared-memory",
+        applicability="situational",
+        why="on devices that share the host's memory the free figure is a ceiling that the kernel need not honour",
     )
 
 
@@ -194,11 +216,16 @@ def expandable_segments(context: Context) -> Remedy | None:
         flag="PYTORCH_CUDA_ALLOC_CONF",
         op="set",
         value="expandable_segments:True",
-        applicability="as-is",
+        # A share above what any device can spare is the first thing to change.
+        applicability="choose" if _share_too_high(context) else "as-is",
         gain=f"up to {event.unallocated} that is reserved in pieces",
         cost="none known for serving; not with sleep mode's allocator",
         why=f"{event.unallocated} is reserved and unused, more than the {event.tried} asked for",
     )
+
+
+def _share_too_high(context: Context) -> bool:
+    return context.utilization_known and (context.utilization or 0) > HIGHEST_UTILIZATION
 
 
 def fewer_images(context: Context) -> Remedy | None:

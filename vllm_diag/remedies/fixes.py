@@ -13,7 +13,7 @@ from vllm_diag.remedies.model import Applicability, Context, Doubt, Lever, Op, R
 
 # What vLLM accepts for --max-lora-rank.
 _LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-_READY_TIMEOUT_SINCE = Release(0, 17, 0)
+_READY_TIMEOUT_SINCE = Release(0, 14, 0)
 
 
 def _change(
@@ -88,6 +88,23 @@ def more_batched_tokens(context: Context) -> Remedy | None:
         gain="the settings agree",
         cost="more activation memory for each step",
         applicability="as-is" if needed else "choose",
+    )
+
+
+def chunked_prefill(context: Context) -> Remedy | None:
+    """Cut long prompts over several steps."""
+    if _figure(context, "prompt_tokens") is None:
+        return None
+    return _change(
+        "chunked-prefill",
+        "flag",
+        "--enable-chunked-prefill",
+        None,
+        "a prompt is then spread over several steps",
+        op="add",
+        gain="no prompt is too long for a step",
+        cost="not possible for every model and feature of V0",
+        applicability="choose",
     )
 
 
@@ -564,11 +581,26 @@ _exact_traceback = fixed(
     "the traceback then names the kernel; a setting for one run", op="add", gain="where it really happened",
     cost="very slow", applicability="choose",
 )  # fmt: skip
-_reset_gpu = fixed(
+_reset_nvidia = fixed(
     "reset-gpu", "action", None, "nvidia-smi --gpu-reset",
     "the device does not recover by itself; after a second time have it repaired", gain="a GPU that answers",
     cost="everything on that GPU stops; a fallen card needs a power cycle",
 )  # fmt: skip
+_reset_amd = fixed(
+    "reset-gpu", "action", None, "rocm-smi --gpureset -d 0",
+    "where the driver's own reset did not bring it back; after a second time have it repaired",
+    gain="a GPU that answers", cost="everything on that GPU stops",
+)  # fmt: skip
+
+
+def _reset_gpu(context: Context) -> Remedy | None:
+    """Reset the GPU with its maker's tool."""
+    run = context.diagnosis.run
+    if run.has("xpu-error"):
+        return None
+    return _reset_amd(context) if run.has("amdgpu-reset", "amdgpu-page-fault") else _reset_nvidia(context)
+
+
 _host_libcuda = fixed(
     "libcuda-of-the-host", "env", "LD_LIBRARY_PATH", "/usr/local/nvidia/lib64",
     "the driver's own libcuda must come before the image's compat directory", gain="library and kernel module agree",
@@ -703,7 +735,12 @@ PLAN: dict[str, tuple[Lever, ...]] = {
     "sm-shared-memory-limit": (other_attention_backend, _newer_vllm),
     "shm-broadcast-stall": (_look_at_workers,),
     "max-model-len-over-limit": (length_of_the_model,),
-    "max-batched-tokens-too-small": (more_batched_tokens, shorter_than_the_batch, fewer_sequences_than_tokens),
+    "max-batched-tokens-too-small": (
+        more_batched_tokens,
+        chunked_prefill,
+        shorter_than_the_batch,
+        fewer_sequences_than_tokens,
+    ),
     "unknown-flag": (without_the_flag,),
     "invalid-config": (named_field, settings_that_agree),
     "lora-rank-too-large": (larger_lora_rank,),

@@ -7,7 +7,7 @@ import math
 from vllm_diag.event_types import CpuMemoryShort, SwapSpaceTooLarge
 from vllm_diag.quantities import GIB
 from vllm_diag.releases import cpu_uses_utilization, has_flag
-from vllm_diag.remedies.model import Applicability, Context, Remedy, WontHelp
+from vllm_diag.remedies.model import HIGHEST_UTILIZATION, Applicability, Context, Remedy, WontHelp
 
 
 def stop_the_other(context: Context) -> Remedy | None:
@@ -73,7 +73,7 @@ def start_again(context: Context) -> Remedy | None:
 
 def fixed_kv_bytes(context: Context) -> Remedy | None:
     """Give the KV cache a size instead of measuring."""
-    if context.release is None:
+    if context.release is None and context.diagnosis.run.has("memory-profiling-error-v0"):
         return None
     return Remedy(
         id="fixed-kv-cache-size",
@@ -85,6 +85,41 @@ def fixed_kv_bytes(context: Context) -> Remedy | None:
         gain="no measurement, so no race",
         cost="the size has to be chosen by hand",
         why="with a given size the profile is not used",
+    )
+
+
+def no_pressure_kill(context: Context) -> Remedy | None:
+    """Keep systemd-oomd away from the unit, where it killed for waiting and not for want of memory."""
+    if context.finding.facts.get("pressure_percent") is None:
+        return None
+    return Remedy(
+        id="no-kill-for-pressure",
+        kind="command",
+        flag="ManagedOOMMemoryPressure",
+        op="set",
+        value="auto",
+        applicability="choose",
+        gain="systemd-oomd lets the unit alone; run it as a system service in a slice of its own",
+        cost="a machine that really runs out of memory gets slow before the kernel kills",
+        why="it reacts to time lost to waiting for memory, of which much can be free",
+    )
+
+
+def later_ray_kill(context: Context) -> Remedy | None:
+    """Let Ray kill later, where what it keeps free is much."""
+    total, threshold = context.finding.facts.get("total_ram_gib"), context.finding.facts.get("threshold")
+    if not context.diagnosis.run.has("ray-oom-kill") or not total or not threshold or (1 - threshold) * total < 10:
+        return None
+    return Remedy(
+        id="later-ray-kill",
+        kind="env",
+        flag="RAY_memory_usage_threshold",
+        op="raise",
+        value=round(1 - 5 / total, 2),
+        applicability="situational",
+        gain=f"{(1 - threshold) * total - 5:.0f} GiB more before Ray kills",
+        cost="the kernel's killer is then nearer",
+        why=f"Ray kills at {threshold:g} of {total:.0f} GiB",
     )
 
 
@@ -157,8 +192,111 @@ def less_swap_space(context: Context) -> Remedy | None:
     )
 
 
+_REGIONS = (
+    ("cpu_bytes_to_use", "cpu_bytes_to_use"),
+    ("kv_offloading_size", "--kv-offloading-size"),
+    ("cpu_offload_gb", "--cpu-offload-gb"),
+    ("max_local_cpu_size", "max_local_cpu_size"),
+)
+
+
+def smaller_host_region(context: Context) -> Remedy | None:
+    """Ask for less page-locked host memory."""
+    for name, flag in _REGIONS:
+        given = context.setting(name)
+        if not isinstance(given, int | float) or given <= 0:
+            continue
+        return Remedy(
+            id="smaller-host-region",
+            kind="flag",
+            flag=flag,
+            op="lower",
+            value=int(given // 2) or None,
+            applicability="choose",
+            gain="half as much to lock; some systems refuse one very large region whatever is free",
+            cost="less of the cache or of the weights is kept in host memory",
+            why=f"{given:,} asked for",
+        )
+    return None
+
+
+def cover_the_others(context: Context) -> Remedy | None:
+    """Raise the share over what others hold, in a release whose share counts all that is in use."""
+    used, total = context.finding.facts.get("used_before_gib"), context.finding.facts.get("total_gib")
+    if not used or not total or used >= (HIGHEST_UTILIZATION - 0.02) * total:
+        return None
+    return Remedy(
+        id="cover-the-others",
+        kind="flag",
+        flag="--gpu-memory-utilization",
+        op="raise",
+        value=HIGHEST_UTILIZATION,
+        applicability="situational",
+        gain=f"{HIGHEST_UTILIZATION * total - used:.2f} GiB for this server beside the other",
+        cost="none if the other process does not grow; a newer vLLM counts only its own memory",
+        why="the releases that print this line count the memory of other processes in the share",
+    )
+
+
+def writable_shm(context: Context) -> Remedy | None:
+    """Let the process make shared-memory objects."""
+    if not _refused_with(context, 13):
+        return None
+    return Remedy(
+        id="writable-shm",
+        kind="action",
+        flag=None,
+        op="set",
+        value=None,
+        applicability="as-is",
+        gain="shared memory between the ranks",
+        cost="none",
+        why="/dev/shm must be writable for the user that runs the server (mode 1777)",
+    )
+
+
+def no_shared_buffers(context: Context) -> Remedy | None:
+    """Do without vLLM's own all-reduce, which shares buffers between the ranks."""
+    if not _refused_with(context, 13):
+        return None
+    return Remedy(
+        id="no-custom-all-reduce",
+        kind="flag",
+        flag="--disable-custom-all-reduce",
+        op="add",
+        value=None,
+        applicability="situational",
+        gain="one user of such objects less",
+        cost="slower communication between the GPUs",
+        why="ranks share buffers for it; other users of /dev/shm remain",
+    )
+
+
+def more_open_files(context: Context) -> Remedy | None:
+    """Raise the limit on open files."""
+    if not _refused_with(context, 24):
+        return None
+    return Remedy(
+        id="more-open-files",
+        kind="command",
+        flag="ulimit -n",
+        op="raise",
+        value=65536,
+        applicability="as-is",
+        gain="shared-memory objects are files, and each takes one",
+        cost="none",
+        why="error 24 is the limit on open files; docker run --ulimit nofile=65536",
+    )
+
+
+def _refused_with(context: Context, errno: int) -> bool:
+    return context.finding.facts.get("errno") == errno
+
+
 def larger_shm(context: Context) -> Remedy | None:
     """Give the container a larger /dev/shm."""
+    if context.diagnosis.run.has("pod-volume-over-limit"):
+        return _larger_volume(context)
     required = context.finding.facts.get("required_mib")
     # 16 GiB is the customary size; it is a ceiling, only what is used is taken.
     size = max(16, math.ceil((required or 0) * 2 / 1024))
@@ -175,8 +313,24 @@ def larger_shm(context: Context) -> Remedy | None:
     )
 
 
+def _larger_volume(context: Context) -> Remedy:
+    return Remedy(
+        id="larger-shm-volume",
+        kind="command",
+        flag="emptyDir.sizeLimit",
+        op="raise",
+        value="16Gi",
+        applicability="as-is",
+        gain="room for message queues and NCCL",
+        cost="none until used; counts in the container's memory limit",
+        why="the volume at /dev/shm outgrew its limit",
+    )
+
+
 def host_ipc(context: Context) -> Remedy | None:
     """Use the host's /dev/shm."""
+    if context.diagnosis.run.has("pod-volume-over-limit"):
+        return None
     return Remedy(
         id="host-ipc",
         kind="command",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 
 from vllm_diag.event_types import KvCacheTooSmall
 from vllm_diag.quantities import GIB, human
 from vllm_diag.releases import counts_null_block
 from vllm_diag.remedies.model import HIGHEST_UTILIZATION, Applicability, Context, Remedy, WontHelp
+from vllm_diag.remedies.recheck import missing
 
 
 def longest_length(context: Context) -> int | None:
@@ -227,7 +229,7 @@ def small_gap(context: Context) -> bool:
 
 def quantized_weights(context: Context) -> Remedy | None:
     """Use a checkpoint with fewer bits a weight."""
-    if context.setting("quantization") not in (None, "None") or small_gap(context) or context.absurd:
+    if _quantized_already(context) or small_gap(context) or context.absurd:
         return None
     if context.finding.term == "gpu_budget":
         # The share is what is too small, not the device.
@@ -247,6 +249,41 @@ def quantized_weights(context: Context) -> Remedy | None:
         gain=gain,
         cost="some accuracy; for 4 bits another checkpoint (AWQ, GPTQ)",
         why="16-bit weights are the largest term of most budgets",
+    )
+
+
+# Names of formats in a model's name, and of the modules that load such weights.
+_QUANTIZED = re.compile(
+    r"awq|gptq|marlin|fp[48]\b|fp4|fp8|nvfp4|mxfp\d|int[48]|w\da\d|gguf|bnb|bitsandbytes|[48]-?bit|exl2|compressed_tensors"
+    r"|modelopt|quark",
+    re.IGNORECASE,
+)
+
+
+def _quantized_already(context: Context) -> bool:
+    if context.setting("quantization") not in (None, "None"):
+        return True
+    event = context.oom()
+    loading = " ".join(event.at.frames[-4:]) if event else ""
+    return bool(_QUANTIZED.search(f"{context.diagnosis.run.model or ''} {loading}"))
+
+
+def shorter_than_dropped(context: Context) -> Remedy | None:
+    """Refuse requests as long as the one that no cache could hold."""
+    tokens = context.finding.facts.get("prompt_tokens")
+    if not isinstance(tokens, int) or context.refused() is not None:
+        return None
+    value = (tokens - 1) // context.block_size * context.block_size
+    return Remedy(
+        id="shorter-than-dropped",
+        kind="flag",
+        flag="--max-model-len",
+        op="lower",
+        value=value or None,
+        applicability="choose",
+        gain="such a request is refused with an error instead of dropped without a word",
+        cost=f"requests of {tokens:,} tokens stay impossible; how many fit is not in the log",
+        why=f"the whole cache holds fewer than {tokens:,} tokens",
     )
 
 
@@ -274,6 +311,9 @@ def eager(context: Context) -> Remedy | None:
         return None
     if context.finding.code in ("kv-cache-too-small", "no-kv-cache-memory") and not context.graphs_in_budget:
         return None
+    if context.finding.code == "activation-oom" and not context.kv_cache_allocated:
+        # The dummy run comes before any graph is captured.
+        return None
     graphs = context.diagnosis.ledger.main.cuda_graphs
     return Remedy(
         id="no-cuda-graphs",
@@ -295,18 +335,20 @@ def offload_weights(context: Context) -> Remedy | None:
         return None
     if context.oom() is None and weights is None:
         return None
-    event = context.oom()
-    short = 4
-    if event and event.tried and event.free:
-        short = max(4, math.ceil((event.tried.high - event.free.low) / GIB) + 2)
+    short = missing(context)
+    # What is offloaded comes in whole modules, and one of them is on its way at any time.
+    value = max(4, math.ceil((short or 0) / 0.9 / GIB) + 1)
+    if weights and value * GIB > weights.amount.high * 0.6:
+        # Most of the model on the other side of the bus is no way to serve it.
+        return None
     return Remedy(
         id="offload-weights",
         kind="flag",
         flag="--cpu-offload-gb",
         op="set",
-        value=short,
+        value=value,
         applicability="situational",
-        gain=f"{short} GiB of weights on each rank",
+        gain=f"{value} GiB of weights on each rank",
         cost="every step moves them over the bus: many times slower; takes as much host RAM",
         why="the last resort when neither devices nor a smaller format are at hand",
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from vllm_diag.causes import Finding
+from vllm_diag.defects import Defect
 from vllm_diag.diagnosis import Diagnosis
 from vllm_diag.event_types import KvCacheTooSmall, Landmark, TorchOom
 from vllm_diag.quantities import LARGEST_DEVICE, Amount
@@ -20,7 +21,10 @@ Applicability = Literal["as-is", "choose", "situational"]
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """One change: which flag to which value, what it gains and costs."""
+    """One change: which flag to which value, what it gains and costs.
+
+    ``after`` says what the sum comes to with the change made; empty where no line gives it.
+    """
 
     id: str
     kind: Literal["flag", "env", "command", "action"]
@@ -31,6 +35,7 @@ class Remedy:
     gain: str
     cost: str
     why: str
+    after: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +49,11 @@ class WontHelp:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do about one finding, best first, and what not to."""
+    """What to do about one finding, best first, what not to, and what is wrong in the release itself."""
 
     remedies: tuple[Remedy, ...] = ()
     wont_help: tuple[WontHelp, ...] = ()
+    defects: tuple[Defect, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +146,9 @@ class Context:
         """Tensor-parallel size in force."""
         given = self.setting("tensor_parallel_size")
         ranks = [e.at.process.rank for e in self.diagnosis.run.events if e.at.process.rank is not None]
-        # Ranks that printed something exist, whatever the arguments show.
-        return max(given if isinstance(given, int) else 1, max(ranks, default=0) + 1, 1)
+        # Ranks that printed something exist, whatever the arguments show; not all of them need have.
+        seen = 1 << max(ranks, default=0).bit_length()
+        return max(given if isinstance(given, int) else 1, seen)
 
     def refused(self) -> KvCacheTooSmall | None:
         """Return the refusal of a full-length request that the finding rests on."""

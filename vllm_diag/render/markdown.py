@@ -33,7 +33,7 @@ def render(report: Report, all_runs: bool = False) -> str:
         "",
     ]
     if len(report.runs) > 1:
-        lines += [f"{len(report.runs)} starts in the input; the verdict is on the last.", ""]
+        lines += [f"{len(report.runs)} starts in the input; the verdict is on {words.subject(report)}.", ""]
     if all_runs:
         lines += ["| start | time | lines | outcome | causes |", "| --- | --- | --- | --- | --- |"]
         lines += [
@@ -49,6 +49,15 @@ def render(report: Report, all_runs: bool = False) -> str:
         lines += _finding(finding)
     for budget in report.budget:
         lines += _budget(budget)
+    if report.wanted:
+        lines += ["## Wanted", "", _plain(words.wanted(report.wanted)), ""]
+        lines += [
+            f"- {_code(lever.change)}: {lever.concurrency:,.2f} fit, {'enough' if lever.enough else 'not enough'}"
+            for lever in report.wanted.levers
+        ]
+        lines.append("")
+    lines += [f"{_plain(words.config(report.config))}\n"] if report.config else []
+    lines += [f"{_plain(note)}.\n" for note in report.notes]
     if report.not_understood.count:
         lines += [f"{report.not_understood.count} lines look like memory messages and were not understood.", ""]
     return "\n".join(lines).rstrip()
@@ -71,6 +80,9 @@ def _finding(finding: FindingItem) -> list[str]:
     if finding.wont_help:
         lines += ["", "**What will not help**", ""]
         lines += [f"- {_code(doubt.flag)} ({doubt.op}): {_plain(doubt.why)}" for doubt in finding.wont_help]
+    if finding.defects:
+        lines += ["", "**Known to be wrong in this release**", ""]
+        lines += [f"- {_plain(item.wrong)} {_plain(item.advice)} ({_plain(item.fixed)})" for item in finding.defects]
     if finding.ruled_out:
         lines += ["", "**Ruled out**", ""]
         lines += [f"- {_plain(item.code)}: {_plain(item.why)}" for item in finding.ruled_out]

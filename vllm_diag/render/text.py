@@ -17,7 +17,7 @@ from rich.text import Text
 
 from vllm_diag.quantities import human
 from vllm_diag.render import words
-from vllm_diag.report import BudgetItem, FindingItem, Report
+from vllm_diag.report import BudgetItem, Figure, FindingItem, HostBudgetItem, Report
 
 _BAR = 40
 # A fact longer than this is no figure and gets a line of its own.
@@ -82,6 +82,9 @@ def document(report: Report, all_runs: bool, width: int) -> RenderableType:
     parts += [part for budget in report.budget[:8] for part in _budget(budget, one_source)]
     if len(report.budget) > 8:
         parts.append(Text(f"... and {len(report.budget) - 8} more ranks (--format json shows all)"))
+    if report.host_budget and (not report.findings or report.findings[0].term in words.HOST_TERMS):
+        parts += _host(report.host_budget, one_source)
+    parts += _wanted(report, width)
     parts += _unknown(report)
     return Group(*(part for part in parts if part is not None))
 
@@ -104,15 +107,16 @@ def _history(report: Report, every: bool) -> RenderableType:
     first, last = report.runs[0].started_at, report.runs[-1].started_at
     span = f" ({first} to {last})" if first and last and first != last else ""
     same = f", all with the same result: {(report.runs[-1].codes or [report.outcome])[0]}" if len(causes) == 1 else ""
-    line = Text(f"{starts} start{'s' if starts > 1 else ''} in the input{span}{same}; the verdict is on the last.")
+    count = f"{starts} start{'s' if starts > 1 else ''} in the input"
+    line = Text(f"{count}{span}{same}; the verdict is on {words.subject(report)}.")
     if not every:
         return line
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for run in report.runs:
         lines = f":{run.lines[0]}-{run.lines[1]}"
         table.add_row(
-            Text(f"  {run.index + 1}"), Text(run.started_at or ""), Text(lines), Text(run.outcome),
-            Text(", ".join(run.codes[:3])),
+            Text(f"  {run.index + 1}"), Text(run.service or ""), Text(run.started_at or ""), Text(lines),
+            Text(run.outcome), Text(", ".join(run.codes[:3])),
         )  # fmt: skip
     return Group(line, table)
 
@@ -174,6 +178,10 @@ def _advice(finding: FindingItem) -> RenderableType | None:
         text = Text.assemble(doubt.flag, f" ({doubt.op})", "\n", doubt.why + ".")
         table.add_row(Text("won't help", style="red"), text)
         rows += 1
+    for defect in finding.defects:
+        text = Text.assemble(f"{defect.wrong} {defect.advice} ", (f"({defect.fixed})", "dim"))
+        table.add_row(Text("this release", style="yellow"), text)
+        rows += 1
     for item in finding.ruled_out:
         table.add_row(Text("ruled out", style="dim"), Text(f"{item.code}: {item.why}."))
         rows += 1
@@ -206,25 +214,46 @@ def _budget(budget: BudgetItem, one_source: bool) -> list[RenderableType]:
     if not terms and budget.foreign is None:
         return []
     head = Text.assemble(("MEMORY", "bold"), f"  {words.budget_title(budget)}", f": {equation}" if equation else "")
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True, min_width=22)
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(ratio=1)
+    table = _figures()
     for name, figure in [*terms, *([("foreign", budget.foreign)] if budget.foreign else [])]:
         letter, style = _TERM_STYLE.get(name, ("", ""))
         label = words.TERMS.get(name, "held by others")
-        table.add_row(
-            Text.assemble("    ", (letter or " ", style), f" {label}"),
-            Text(human(figure.bytes)),
-            Text(figure.origin, style="dim"),
-            Text(words.figure_note(figure, one_source), style="dim"),
-        )
+        _add_figure(table, Text.assemble("    ", (letter or " ", style), f" {label}"), figure, one_source)
     parts: list[RenderableType] = [Text(), head]
     bar = _bar(budget)
     if bar is not None:
         parts.append(bar)
     return [*parts, table]
+
+
+def _host(budget: HostBudgetItem, one_source: bool) -> list[RenderableType]:
+    """Return the ledger of host memory, against the limit where there is one, else against the machine."""
+    whole = budget.limit or budget.total
+    against = f": {human(whole.bytes)} {'limit' if budget.limit else 'RAM'}" if whole else ""
+    table = _figures()
+    for name, label in words.HOST_ROWS.items():
+        figure = getattr(budget, name)
+        if figure is not None:
+            _add_figure(table, f"    {label}", figure, one_source)
+    return [Text(), Text.assemble(("HOST MEMORY", "bold"), against), table]
+
+
+def _figures() -> Table:
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, min_width=22)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(ratio=1)
+    return table
+
+
+def _add_figure(table: Table, label: Text | str, figure: Figure, one_source: bool) -> None:
+    table.add_row(
+        label,
+        Text(human(figure.bytes)),
+        Text(figure.origin, style="dim"),
+        Text(words.figure_note(figure, one_source), style="dim"),
+    )
 
 
 def _bar(budget: BudgetItem) -> RenderableType | None:
@@ -248,6 +277,26 @@ def _bar(budget: BudgetItem) -> RenderableType | None:
     bar.append("." * (_BAR - used), style="dim")
     bar.append("]")
     return bar
+
+
+def _wanted(report: Report, width: int) -> list[RenderableType]:
+    """Answer ``--want-concurrency`` and say what ``--config`` gives."""
+    parts: list[RenderableType] = []
+    if report.wanted:
+        title = f"FOR {report.wanted.concurrency} REQUESTS OF {report.wanted.max_model_len:,} TOKENS"
+        parts += [_title(title, "bold", "", width), Text(words.wanted(report.wanted))]
+        table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+        table.add_column(no_wrap=True)
+        for lever in report.wanted.levers:
+            table.add_row(
+                Text(f"    {lever.change}"), Text(f"{lever.concurrency:,.2f} fit"),
+                Text("enough" if lever.enough else "not enough"), Text(f"costs {lever.cost}"),
+            )  # fmt: skip
+        parts.append(table)
+    if report.config:
+        parts += [Text(), Text(words.config(report.config))]
+    parts += [Text(f"{note[0].upper()}{note[1:]}.") for note in report.notes]
+    return parts
 
 
 def _unknown(report: Report) -> list[RenderableType]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vllm_diag.quantities import human
-from vllm_diag.report import BudgetItem, EvidenceItem, Figure, FindingItem, RemedyItem, Report
+from vllm_diag.report import BudgetItem, ConfigItem, EvidenceItem, Figure, FindingItem, RemedyItem, Report, WantedItem
 
 TERMS = {
     "weights": "weights",
@@ -12,6 +12,22 @@ TERMS = {
     "cuda_graphs": "CUDA graphs",
     "kv_cache": "KV cache",
     "own": "this process",
+    "residual": "residual",
+}
+
+# Budget terms of a cause beside which the host's ledger is shown.
+HOST_TERMS = frozenset(("host_ram", "cgroup", "shm", "cpu_kv_space", "swap_space"))
+HOST_ROWS = {
+    "total": "machine",
+    "limit": "limit",
+    "used": "in use",
+    "killed": "process killed",
+    "kv_cache": "KV cache",
+    "checkpoint": "weights on their way",
+    "swap_space": "swap space",
+    "offloaded_weights": "offloaded weights",
+    "offload_buffers": "offload buffers",
+    "shm": "/dev/shm",
     "residual": "residual",
 }
 
@@ -61,7 +77,7 @@ def figure_note(figure: Figure, one_source: bool = False) -> str:
 def change(remedy: RemedyItem) -> str:
     """Return a remedy as one would type it: ``--max-model-len 18240``."""
     if remedy.flag is None:
-        return remedy.id.replace("-", " ")
+        return f"{remedy.id.replace('-', ' ')}{f': {remedy.value}' if remedy.value else ''}"
     if remedy.value is None:
         return remedy.flag if remedy.op in ("add", "remove", "set") else f"{remedy.flag} ({remedy.op})"
     joiner = "=" if remedy.kind == "env" or remedy.flag in ("--ipc", "--shm-size", "--memory") else " "
@@ -76,9 +92,30 @@ def strength(remedy: RemedyItem, first: bool) -> str:
 
 
 def benefit(remedy: RemedyItem, with_cost: bool = True) -> str:
-    """Return what a remedy gains, and what it costs where it costs anything."""
+    """Return what a remedy gains, what the sum comes to then, and what it costs where it costs anything."""
+    after = f" Checked: {remedy.after}." if remedy.after else ""
     cost = f" Cost: {remedy.cost}." if with_cost and remedy.cost not in ("", "none") else ""
-    return f"{remedy.gain}.{cost}"
+    return f"{remedy.gain}.{after}{cost}"
+
+
+def wanted(answer: WantedItem) -> str:
+    """Return the answer to ``--want-concurrency`` in one sentence."""
+    verdict = "is" if answer.now >= answer.concurrency else "is not"
+    return (
+        f"{answer.concurrency} requests of {answer.max_model_len:,} tokens take {human(answer.needed)} of KV cache on a"
+        f" rank; {human(answer.available)} is there, which {verdict} enough: {answer.now:.2f} fit ({answer.how})."
+    )
+
+
+def config(check: ConfigItem) -> str:
+    """Return what the model's config.json says beside the log."""
+    said = (
+        f"By its config.json a token takes {check.bytes_per_token / 1024:,.1f} KiB on a rank, and one request of"
+        f" {check.max_model_len:,} tokens {human(check.needed)}"
+    )
+    agrees = {True: ", as the log prints", False: ", unlike what the log prints", None: ""}[check.agrees]
+    longest = f"; the longest that can be served is {check.longest_served:,}" if check.longest_served else ""
+    return f"{said}{agrees}{longest}."
 
 
 VERDICTS = {
@@ -137,3 +174,13 @@ def equation(budget: BudgetItem) -> str | None:
         return total
     mark = "" if budget.utilization_origin == "stated" else " (assumed)"
     return f"{total} x {budget.utilization:g}{mark} = {human(budget.requested.bytes)}"
+
+
+def subject(report: Report) -> str:
+    """Say which of several starts the report is about, and how the other services are."""
+    services = {run.service: run for run in report.runs}
+    if len(services) < 2:
+        return "the last"
+    mine = report.runs[-1].service
+    others = [f"{name or 'the other'} is {run.outcome}" for name, run in services.items() if name != mine]
+    return f"{mine or 'the last'}; {', '.join(others[:4])}"
