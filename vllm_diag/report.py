@@ -250,7 +250,7 @@ def build(diagnoses: list[Diagnosis], tally: Tally, wish: Wish = Wish()) -> Repo
             "events": [{**event_item(event), **_derived(event, run)} for event in run.events],
             "budget": [_budget(budget) for budget in last.ledger.budgets],
             "host_budget": _host(last),
-            "findings": [_finding(finding, last) for finding in last.findings],
+            "findings": [_finding(finding, last, wish) for finding in last.findings],
             **_answers(last, wish),
             "not_understood": _tally(tally),
             "failed_causes": list(last.failed_causes),
@@ -327,8 +327,8 @@ def _host(diagnosis: Diagnosis) -> dict[str, Any] | None:
     return {name: _figure(getattr(found, name)) for name in found.__dataclass_fields__} if found else None
 
 
-def _finding(finding: Finding, diagnosis: Diagnosis) -> dict[str, Any]:
-    plan = remedies.plan(finding, diagnosis)
+def _finding(finding: Finding, diagnosis: Diagnosis, wish: Wish) -> dict[str, Any]:
+    plan = remedies.plan(finding, diagnosis, wish.config)
     return {
         "code": finding.code,
         "term": finding.term,

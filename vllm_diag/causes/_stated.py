@@ -72,7 +72,7 @@ def cuda_errors(case: Case, texts: Iterable[str]) -> list[Event]:
     """Return the errors of the GPU's runtime that read like one of ``texts``."""
     wanted = frozenset(texts)
     codes = ("cuda-error", "cuda-error-number", "cuda-init-error", "custom-allreduce-error")
-    return [event for event in case.run.coded(*codes) if fact(event, "error") in wanted]
+    return [event for event in case.run.coded(*codes) if (fact(event, "error") or fact(event, "fault")) in wanted]
 
 
 def from_loud(*codes: str, verdict: Verdict = "confirmed") -> Callable[[Case, Cause], Finding | None]:

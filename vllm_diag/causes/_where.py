@@ -54,3 +54,16 @@ def kernel_command(run: Run, when: str | None = None) -> str:
     """Name the command that shows whether the kernel killed a process or lost a GPU."""
     around = f" around {when}" if when else ""
     return f"the kernel log of the host{around}: dmesg -T | grep -iE 'killed process|xid|segfault'"
+
+
+def exit_command(run: Run) -> str:
+    """Name the command that shows how the service ended, and at which limit."""
+    service = run.service
+    if service is None:
+        return "exit code and limits of the container, if there is one"
+    if "/" in service:
+        return f"kubectl describe pod {service.partition('/')[0]}: Last State, Reason, Exit Code, Limits"
+    if (journal := _JOURNAL.match(service)) is not None or service.endswith((".service", ".scope")):
+        unit = journal["ident"] if journal else service
+        return f"systemctl show {unit} -p Result -p ExecMainStatus -p MemoryMax -p MemoryPeak"
+    return f"docker inspect {service}: State.OOMKilled, State.ExitCode, HostConfig.Memory"

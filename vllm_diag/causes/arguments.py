@@ -89,6 +89,19 @@ CAUSES = (
         summary="{flag} is not known to this release.",
         judge=_unknown,
         explains=("invalid-config", *ECHO),
+        arises=(
+            "A flag of a newer or older release, of a fork or of an article meets a parser that does not "
+            "have it. Flags of V0 went with it in 0.11, some turned into fields of a JSON option, and an "
+            "editor's long dash or a typing error looks the same."
+        ),
+        verify=(
+            "`vllm serve --help` of the installed release lists every flag that is given, and the start "
+            "prints its arguments."
+        ),
+        useless=(
+            "Another value or other quotes do not make the flag known. An environment variable of the "
+            "same name is not read in its place."
+        ),
     ),
     Cause(
         code="invalid-config",
@@ -97,6 +110,19 @@ CAUSES = (
         summary="A setting was refused.",
         judge=_invalid,
         explains=ECHO,
+        arises=(
+            "Values are checked one by one and then against each other, before anything is loaded. JSON "
+            "whose quotes the shell took away, an option beside a feature that excludes it, and a field "
+            "in config.json that this release does not read are frequent."
+        ),
+        verify=(
+            "The start prints `non-default args` (from 0.9 on) with the new value and goes on to the "
+            "engine's configuration line."
+        ),
+        useless=(
+            "Changing several settings at once hides which one was refused. Environment variables do not "
+            "override a value that is given on the command line."
+        ),
     ),
     Cause(
         code="port-in-use",
@@ -105,5 +131,15 @@ CAUSES = (
         summary="The port is taken by another process.",
         judge=_port,
         explains=("rendezvous-timeout", *ECHO),
+        arises=(
+            "Two sockets want one address. Two servers left at port 8000, containers on the host's "
+            "network, a restart before the predecessor had ended, and children of a killed front end that "
+            "kept its socket are the usual situations."
+        ),
+        verify="`ss -ltnp` shows the new server's process at the port, and `/health` answers with 200.",
+        useless=(
+            "Waiting does not free a port on which a process still listens. Another `--host` avoids it "
+            "only where the holder is bound to a single address."
+        ),
     ),
 )

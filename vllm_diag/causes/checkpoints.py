@@ -75,6 +75,19 @@ CAUSES = (
         summary="A file of the model cannot be read: it is cut off, or it is not what its name says.",
         judge=from_loud("checkpoint-unreadable"),
         explains=("checkpoint-mismatch", "nccl-init-failed", "rendezvous-timeout", "ray-worker-died", *ECHO),
+        arises=(
+            "Loading reads a header or a pickle archive and finds fewer or other bytes than it describes. "
+            "A download that was interrupted, a clone without git-lfs and a copy over network storage "
+            "that ended early leave such files."
+        ),
+        verify=(
+            "Each file has the size that the hub lists for it, and the progress bar of the checkpoint "
+            "shards reaches 100 %."
+        ),
+        useless=(
+            "Another `--load-format` or a newer safetensors reads the same broken bytes. A plain second "
+            "download may leave the file as it is, because the cache holds one of that name."
+        ),
     ),
     Cause(
         code="checkpoint-mismatch",
@@ -83,6 +96,20 @@ CAUSES = (
         summary="The checkpoint and the model class do not agree about names or shapes of tensors.",
         judge=_mismatch,
         explains=("nccl-init-failed", "rendezvous-timeout", "ray-worker-died", *ECHO),
+        arises=(
+            "The loader maps names in the checkpoint to parameters of vLLM's class and copies the "
+            "tensors; a name without a place or a tensor of another shape stops it. Prefixes left by a "
+            "training wrapper, resized embeddings, and quantization that config.json does not state are "
+            "frequent."
+        ),
+        verify=(
+            "`Model loading took` (before 0.8: `Loading model weights took`) is printed, and a short "
+            "prompt gets a sensible answer."
+        ),
+        useless=(
+            "Fetching the same files again gives the same names and shapes. `--load-format dummy` skips "
+            "the weights, and what is answered then is noise."
+        ),
     ),
     Cause(
         code="unsupported-architecture",
@@ -91,5 +118,16 @@ CAUSES = (
         summary="vLLM has no implementation of this model.",
         judge=_architecture,
         explains=("invalid-config", *ECHO),
+        arises=(
+            "`architectures` in config.json is looked up in vLLM's registry, to which releases add and "
+            "from which some take away. A model newer than the release, and the class name of a fork or a "
+            "training wrapper, are the usual situations."
+        ),
+        verify="The start prints `Resolved architecture` (0.10.1 on) with the name, and weights load.",
+        useless=(
+            "A similar name written into config.json ends in tensors that do not fit. "
+            "`--trust-remote-code` by itself gives a configuration and a tokenizer, not an implementation "
+            "in vLLM."
+        ),
     ),
 )

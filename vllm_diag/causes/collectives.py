@@ -107,6 +107,16 @@ CAUSES = (
         summary="NCCL refused the way the ranks are laid out or connected.",
         judge=_nccl,
         explains=("rendezvous-timeout", "ray-worker-died", "shm-broadcast-stall", "startup-timeout", *ECHO),
+        arises=(
+            "The first communicator opens devices, sockets and shared segments, and each of them can be "
+            "refused. Different NCCL versions on the nodes, an interface that the other node does not "
+            "reach, and a low limit on locked memory with InfiniBand are the usual situations."
+        ),
+        verify="With `NCCL_DEBUG=INFO` every rank prints `Init COMPLETE` and no WARN before it.",
+        useless=(
+            "`NCCL_P2P_DISABLE`, `NCCL_IB_DISABLE` and `NCCL_SHM_DISABLE` set in turn, without the WARN "
+            "line, hide the reason and leave a slower path."
+        ),
     ),
     Cause(
         code="custom-allreduce-failed",
@@ -122,6 +132,19 @@ CAUSES = (
             "startup-timeout",
             *ECHO,
         ),
+        arises=(
+            "The ranks of one machine open each other's buffers through CUDA IPC and read them directly. "
+            "Cards without peer access, an IOMMU or a hypervisor between them, and containers that cannot "
+            "see each other's processes refuse that."
+        ),
+        verify=(
+            "The start passes graph capture; where the feature stays on, `nvidia-smi topo -p2p r` says OK "
+            "for every pair."
+        ),
+        useless=(
+            "`NCCL_P2P_DISABLE` concerns NCCL and not this all-reduce. `VLLM_SKIP_P2P_CHECK` leaves a "
+            "test out, and the refusal comes when the buffers are opened."
+        ),
     ),
     Cause(
         code="rendezvous-timeout",
@@ -130,5 +153,15 @@ CAUSES = (
         summary="The ranks did not meet within the time they wait for each other.",
         judge=_rendezvous,
         explains=("ray-worker-died", "shm-broadcast-stall", "startup-timeout", *ECHO),
+        arises=(
+            "Every rank connects to the address of rank 0 and waits there until all have come. Nodes "
+            "started minutes apart, a host name that resolves to 127.0.0.1, several interfaces of which "
+            "one is routed, and blocked ports are the usual situations."
+        ),
+        verify="Every rank prints its number and the world size, and weights load on all nodes.",
+        useless=(
+            "A longer wait (`--distributed-timeout-seconds`, 0.18 on) helps ranks that come late, not "
+            "those that are gone or cannot reach each other."
+        ),
     ),
 )

@@ -36,4 +36,14 @@ CAUSE = Cause(
     summary="The limit of {limit} was reached, and {victim} (pid {victim_pid}) killed for it.",
     judge=judge,
     explains=(*killed.FOLLOWS, "oom-kill"),
+    arises=(
+        "Each rank adds its interpreter, its CUDA context and the tensors it is reading; message queues, "
+        "swap space and offloaded weights come on top, all under one limit. A limit that was set from the "
+        "size of the GPU or of the checkpoint is too low for several ranks."
+    ),
+    verify=(
+        "`memory.peak` of the cgroup stays below `memory.max` over a whole start, and `oom_kill` in its "
+        "`memory.events` does not grow (cgroup v2)."
+    ),
+    useless="RAM added to the machine leaves the limit where it is. A restart policy repeats the kill.",
 )

@@ -35,4 +35,15 @@ CAUSE = Cause(
     summary="{wanted} were asked for; node {node} has {available_gib:.2f} of {total} available.",
     judge=judge,
     explains=CASCADE,
+    arises=(
+        "The worker compares what it is to set aside with the memory its NUMA node has available at "
+        "start, which may be half of the machine's or less. A figure copied from a larger machine, one "
+        "figure taken by several ranks, and the default share of a node that other programs use in part "
+        "are the usual situations."
+    ),
+    verify=(
+        "The start prints the size of the KV cache in tokens; `numactl -H` shows beforehand how much of "
+        "the node is free."
+    ),
+    useless="RAM of another NUMA node is not counted for this worker, and neither is the system's swap.",
 )

@@ -5,8 +5,7 @@ NUMA node's memory in 0.13 - 0.19); from 0.20 on, when that is not set, a share 
 memory (`--gpu-memory-utilization`, despite its name). The refusal reads as on a GPU.
 
 What fixes it: a larger `VLLM_CPU_KVCACHE_SPACE`, as far as the host has the memory, or a
-shorter `--max-model-len`. To verify: the next start prints a maximum concurrency of 1.00x or
-more.
+shorter `--max-model-len`.
 """
 
 from vllm_diag.causes import Case, Cause, Finding
@@ -48,4 +47,14 @@ CAUSE = Cause(
     " {available} for it.",
     judge=judge,
     explains=("engine-core-failed", "engine-init-failed", "worker-failed", "worker-died", "engine-died", "engine-dead"),
+    arises=(
+        "One request of full length takes 2 x layers x KV heads x head size x bytes a value for each of "
+        "its tokens. A model that allows 128k tokens, started without a length of its own, meets a space "
+        "that was left at its default."
+    ),
+    verify="The next start prints a maximum concurrency of 1.00x or more.",
+    useless=(
+        "`--swap-space` and `--cpu-offload-gb` give this backend's KV cache nothing. A lower "
+        "`--max-num-seqs` leaves the longest request as long."
+    ),
 )

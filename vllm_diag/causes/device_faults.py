@@ -119,6 +119,19 @@ CAUSES = (
         summary="A GPU failed.",
         judge=_gpu_fault,
         explains=("cuda-illegal-access", "custom-allreduce-failed", "gpu-not-visible", *EXPLAINS),
+        arises=(
+            "The driver lost the device, or found its memory, a link or its own firmware in error; heat, "
+            "power, a riser or an ageing card are behind it. It ends whatever runs at that moment, so the "
+            "same start may have worked many times."
+        ),
+        verify=(
+            "`nvidia-smi` lists every GPU, `nvidia-smi -q` shows no pending row remapping or page "
+            "retirement, and the kernel log stays free of new Xids under load."
+        ),
+        useless=(
+            "Restarting vLLM alone meets the same device. Another model or release changes only when the "
+            "fault is noticed."
+        ),
     ),
     Cause(
         code="cuda-illegal-access",
@@ -127,5 +140,18 @@ CAUSES = (
         summary="A kernel on the GPU failed.",
         judge=_illegal_access,
         explains=("custom-allreduce-failed", *EXPLAINS, *ECHO),
+        arises=(
+            "A kernel reads or writes outside its tensors, mostly through an index (block table, token or "
+            "expert number) or a shape that it was not written for. New models and GPUs, quantization "
+            "kernels and speculative decoding are met most, and often one batch size alone."
+        ),
+        verify=(
+            "The requests that failed are answered when they are sent again, and the kernel log has no "
+            "new Xid 13 or 31."
+        ),
+        useless=(
+            "Catching the exception and going on does not work, as only a new process gets a working "
+            "context. Reinstalling the same versions brings the same kernel."
+        ),
     ),
 )

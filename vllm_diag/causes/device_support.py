@@ -86,6 +86,16 @@ CAUSES = (
         summary="bfloat16 needs compute capability {required_capability}, and the GPU has {capability}.",
         judge=_dtype,
         explains=(*EXPLAINS, "invalid-config"),
+        arises=(
+            "Most newer models say bfloat16 in config.json, and `--dtype auto` follows it; from 0.9.1 on "
+            "it falls back to float16 with a warning, but a type that is given outright is refused. "
+            "Pascal, Volta and Turing cards (P100, V100, T4, RTX 20xx) are where it happens."
+        ),
+        verify="The engine's configuration line shows `dtype=torch.float16`, and weights are loaded.",
+        useless=(
+            "`--quantization` leaves the type of the activations as it is. A newer driver does not add "
+            "bfloat16 to a GPU."
+        ),
     ),
     Cause(
         code="quantization-unsupported",
@@ -94,6 +104,18 @@ CAUSES = (
         summary="There is no kernel for these quantized weights on this device.",
         judge=_quantization,
         explains=(*EXPLAINS, "invalid-config"),
+        arises=(
+            "Each method states a lowest compute capability and its platforms, and this is checked before "
+            "weights are read. FP8 and FP4 checkpoints on cards from before these types, AWQ on Volta, "
+            "and formats with CUDA kernels only on other platforms are the usual pairs."
+        ),
+        verify=(
+            "The engine's configuration line shows the method as `quantization`, and `Model loading took` follows."
+        ),
+        useless=(
+            "`--dtype` sets the type of activations and not of the packed weights. Another name after "
+            "`--quantization` does not convert a checkpoint."
+        ),
     ),
     Cause(
         code="attention-backend-invalid",
@@ -102,6 +124,18 @@ CAUSES = (
         summary="No attention backend works with this model, these settings and this GPU.",
         judge=_attention,
         explains=(*EXPLAINS, "invalid-config"),
+        arises=(
+            "Each backend has its own list of head sizes, cache types, block sizes, kinds of attention "
+            "(MLA, sliding window, sinks) and compute capabilities. A backend carried over from another "
+            "model or machine meets a combination that is not on its list; without a choice the refusal "
+            "comes only when no backend is left."
+        ),
+        verify="The start prints the backend it took (`Using ... backend`) and goes on to load weights.",
+        useless=(
+            "More attention packages change nothing where the reason given is the model, the cache type "
+            "or the compute capability. VLLM_ATTENTION_BACKEND is not read any more from 0.15 on, where "
+            "only `--attention-backend` chooses."
+        ),
     ),
     Cause(
         code="sm-shared-memory-limit",
@@ -110,5 +144,15 @@ CAUSES = (
         summary="A kernel wants more on-chip resources than one multiprocessor of this GPU has.",
         judge=_on_chip,
         explains=EXPLAINS,
+        arises=(
+            "A kernel's tile is chosen by head size, type and number of stages, mostly for data-centre "
+            "cards, and a smaller card cannot hold it. Turing and the consumer cards of later "
+            "generations, with large head sizes or new kernels, are where it happens."
+        ),
+        verify="Profiling and graph capture run through, and no line says `out of resource`.",
+        useless=(
+            "A shorter context or a smaller model with the same head size takes the same tile. More GPUs "
+            "leave each multiprocessor as it is."
+        ),
     ),
 )

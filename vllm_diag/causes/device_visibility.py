@@ -76,6 +76,19 @@ CAUSES = (
         summary="The process sees no GPU.",
         judge=_not_visible,
         explains=(*EXPLAINS, "kernel-op-missing"),
+        arises=(
+            "A device must be let through by the driver, by the container runtime and by the list of "
+            "visible devices, and here none was. A pod without a GPU limit, a kernel update without its "
+            "driver module, and a CPU wheel of torch that another package pulled in are frequent."
+        ),
+        verify=(
+            "`torch.cuda.device_count()` with the server's interpreter, in the same container, gives the "
+            "number of GPUs."
+        ),
+        useless=(
+            "`--device cuda`, in releases that have it, names what is wanted and makes nothing visible. A "
+            "CUDA toolkit in the container does not either, as libcuda comes from the host."
+        ),
     ),
     Cause(
         code="invalid-device-ordinal",
@@ -84,6 +97,17 @@ CAUSES = (
         summary="A rank asked for a GPU that is not there: more ranks were started than GPUs are visible.",
         judge=_ordinal,
         explains=EXPLAINS,
+        arises=(
+            "Each rank takes the device of its number from the visible list, and the list is shorter than "
+            "the ranks. A parallel size from a larger machine, a scheduler that sets "
+            "`CUDA_VISIBLE_DEVICES`, and MIG, of which a process sees one slice, are the usual "
+            "situations."
+        ),
+        verify="Every rank loads its weights, and `nvidia-smi` shows one process on each device.",
+        useless=(
+            "Numbers in `CUDA_VISIBLE_DEVICES` that do not exist are dropped together with all behind "
+            "them. A smaller `--gpu-memory-utilization` does not put two ranks on one device."
+        ),
     ),
     Cause(
         code="cuda-reinit-after-fork",
@@ -92,5 +116,15 @@ CAUSES = (
         summary="A forked worker cannot use CUDA because its parent had used it already.",
         judge=_forked,
         explains=EXPLAINS,
+        arises=(
+            "A CUDA context does not survive fork(), which is how workers start on Linux by default from "
+            "0.5.1 on. A script or notebook that calls `torch.cuda` or moves a model to the GPU before "
+            "`LLM(...)`, and libraries that do so at import, are the usual situations."
+        ),
+        verify="Every worker goes on to load weights, and no traceback of a worker ends in `_lazy_init`.",
+        useless=(
+            "`CUDA_VISIBLE_DEVICES` set after the first use of CUDA changes nothing. Fewer GPUs do not "
+            "mend it either while there is a worker process."
+        ),
     ),
 )

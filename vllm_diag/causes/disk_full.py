@@ -66,4 +66,16 @@ CAUSE = Cause(
     summary="No space is left on a device.",
     judge=judge,
     explains=(*CASCADE, "root-cause-not-in-log", "unrecognised-exception", "checkpoint-corrupt"),
+    arises=(
+        "Weights of tens or hundreds of GB go into the home directory's cache by default, and compiled "
+        "kernels and temporary files beside them. A small root disk, a quota, the ephemeral-storage limit "
+        "of a pod and a file system without free inodes are the usual situations."
+    ),
+    verify=(
+        "The download ends with all files, and `df -h` and `df -i` show room left on that file system after the start."
+    ),
+    useless=(
+        "Removing the links of a snapshot frees nothing, for the blobs beside them hold the bytes. A "
+        "larger /dev/shm or more RAM gives a disk no room."
+    ),
 )

@@ -76,6 +76,20 @@ CAUSES = (
         summary="Driver and CUDA libraries do not fit each other.",
         judge=_driver,
         explains=("gpu-not-visible", "no-kernel-image", *EXPLAINS),
+        arises=(
+            "A CUDA runtime asks for a driver at least as new as itself, and libcuda.so must come from "
+            "the release of the loaded kernel module. A new wheel or image on a host with an old driver, "
+            "a driver that was updated under a running system, and a compat directory on cards that do "
+            "not allow it are the usual situations."
+        ),
+        verify=(
+            "`nvidia-smi` shows the same driver version on the host and in the container, and "
+            "`torch.cuda.is_available()` is True there."
+        ),
+        useless=(
+            "A driver package installed in the container does not replace the host's kernel module. A "
+            "newer CUDA toolkit in the image asks for more of the driver, not less."
+        ),
     ),
     Cause(
         code="fabric-manager-down",
@@ -84,6 +98,19 @@ CAUSES = (
         summary="The NVSwitch fabric is not initialised: its manager is not running, or not in the driver's version.",
         judge=_fabric,
         explains=("gpu-not-visible", *EXPLAINS),
+        arises=(
+            "On HGX and DGX machines with NVSwitch no GPU can be used before the fabric manager has set "
+            "the switches up, not even a single one. The service was not installed, not enabled at boot, "
+            "or left at its old version by an update of the driver."
+        ),
+        verify=(
+            "`systemctl status nvidia-fabricmanager` says active, and from Hopper on `nvidia-smi -q` "
+            "shows the fabric state Completed for every GPU."
+        ),
+        useless=(
+            "NCCL settings and a smaller `--tensor-parallel-size` do not get past error 802, which comes "
+            "before any communication."
+        ),
     ),
     Cause(
         code="no-kernel-image",
@@ -92,5 +119,18 @@ CAUSES = (
         summary="The installed kernels hold no code for this GPU's architecture.",
         judge=_no_code,
         explains=("custom-allreduce-failed", *EXPLAINS),
+        arises=(
+            "A CUDA binary holds machine code for the architectures it was compiled for and at most PTX "
+            "for later ones. A card newer than the wheel, a card older than the oldest architecture that "
+            "is still built, and an extension compiled on another machine are the usual situations."
+        ),
+        verify=(
+            "`torch.cuda.get_arch_list()` names the card's architecture, or a lower one of the same major "
+            "number, and profiling runs through."
+        ),
+        useless=(
+            "A newer driver adds no code to a binary. `TORCH_CUDA_ARCH_LIST` at run time leaves installed "
+            "binaries as they are."
+        ),
     ),
 )

@@ -10,12 +10,13 @@ grace period, a supervisor or a person look the same. A bus error (exit code -7)
 
 from vllm_diag.causes import Case, Cause, Finding
 from vllm_diag.causes._torch_oom import CASCADE
+from vllm_diag.causes._where import exit_command
 from vllm_diag.causes.unrecognised_exception import UNCLEAR
 from vllm_diag.event_types import Event, ProcessDied
 from vllm_diag.runs import Run
 
 # What a run can stop with in good order, or after which its end is not ours to explain.
-_ORDERLY = ("shutdown", "unit-stopping")
+ORDERLY = ("shutdown", "unit-stopping", "unit-stop-timeout", "container-stop-requested", "slurm-cancelled")
 _ALIVE = (
     "engine-starting", "weights-loading-started", "weights-shards-progress", "weights-loaded", "kv-cache-available",
     "kv-cache-size", "kv-blocks", "cpu-kv-size-set", "graph-capture-started", "engine-init-done", "server-ready",
@@ -48,7 +49,7 @@ def judge(case: Case, cause: Cause) -> Finding | None:
         + "; the host's out-of-memory killer is the usual sender.",
         missing=[
             what + ": dmesg -T | grep -i 'killed process'",
-            "exit code and limits of the container, if there is one",
+            exit_command(run),
         ],
     )
 
@@ -90,7 +91,7 @@ def _signs(run: Run) -> list[Event]:
     if run.has("kernel-segfault", "hardware-memory-error", "unit-crashed"):
         # The kernel or systemd says why.
         return gone
-    orderly = [e.at.order for e in run.coded(*_ORDERLY)]
+    orderly = [e.at.order for e in run.coded(*ORDERLY)]
     asked_first = min(orderly, default=None)
     for event in run.of(ProcessDied):
         if event.exit_code is not None and event.exit_code not in (-9, 137):
@@ -121,5 +122,17 @@ CAUSE = Cause(
         "killed",
         "killed-command",
         "exited-137",
+    ),
+    arises=(
+        "SIGKILL leaves a process no time to write. Host memory grows fastest while weights are read, so "
+        "most such ends fall into loading or shortly behind it."
+    ),
+    verify=(
+        "The process passes the point where the log broke off, and the host's kernel log has no `Killed "
+        "process` line of that time."
+    ),
+    useless=(
+        "`VLLM_LOGGING_LEVEL=DEBUG` does not show it, as the process never gets to print. Longer timeouts "
+        "wait for a process that is gone."
     ),
 )

@@ -75,4 +75,17 @@ CAUSE = Cause(
     summary="{tried} were refused with {free} free: others hold about {held_by_others} of the {total}.",
     judge=judge,
     explains=(*oom.CASCADE, "no-kv-cache-memory"),
+    arises=(
+        "The share is a part of the whole card and not of what is free, and nothing keeps it for this "
+        "server. Workers that outlived a killed front end, a notebook kernel, a second server and a "
+        "desktop session are the usual holders."
+    ),
+    verify=(
+        "`nvidia-smi` before the start shows more free than the share x total, and the start passes to "
+        "weight loading or beyond the point of the refusal."
+    ),
+    useless=(
+        "`torch.cuda.empty_cache()` and allocator settings act in one process and free nothing of "
+        "another. A new start while the holder runs meets the same figures."
+    ),
 )

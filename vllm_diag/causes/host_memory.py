@@ -82,6 +82,19 @@ CAUSES = (
         summary="The system refused {tried} of host memory.",
         judge=_host,
         explains=(*CASCADE, "engine-vanished", "root-cause-not-in-log"),
+        arises=(
+            "malloc, mmap or NumPy asked for a block and the system said no at once. `ulimit -v` of a "
+            "batch system, `vm.overcommit_memory=2`, and a size read from a damaged file are the usual "
+            "situations."
+        ),
+        verify=(
+            "The start passes the step that the traceback shows; in /proc/meminfo `CommitLimit` exceeds "
+            "`Committed_AS` by more than the size that was refused."
+        ),
+        useless=(
+            "Memory that `free` shows is no counter-proof: what is limited is what was promised, not what "
+            "is in use. Settings of the GPU's memory leave host memory as it is."
+        ),
     ),
     Cause(
         code="mmap-count-limit",
@@ -90,6 +103,16 @@ CAUSES = (
         summary="A map of only {tried_bytes:,} bytes was refused: the number of maps is limited, not memory.",
         judge=_maps,
         explains=CASCADE,
+        arises=(
+            "Each mapped file, thread stack, shared segment and piece of an allocator is a map, and a "
+            "process may have 65,530 of them by default. Checkpoints in very many pieces, and profilers "
+            "or allocators that map small pieces, use them up."
+        ),
+        verify=("`wc -l /proc/PID/maps` of the worker stays below `sysctl vm.max_map_count` until loading is over."),
+        useless=(
+            "RAM, swap and a higher limit of the container do not raise the number. It cannot be set in "
+            "an unprivileged container, for it is the host's."
+        ),
     ),
     Cause(
         code="pinned-memory-failed",
@@ -98,5 +121,18 @@ CAUSES = (
         summary="Page-locked host memory was refused.",
         judge=_pinned,
         explains=(*CASCADE, "root-cause-not-in-log"),
+        arises=(
+            "Locked memory needs real pages at once, and the driver has to register them with the device. "
+            "V0's swap space for every GPU, KV offloading and weight offloading ask for many GiB in one "
+            "piece."
+        ),
+        verify=(
+            "The start passes the allocation of that buffer, and `free -g` shows its size as used once "
+            "the server is up."
+        ),
+        useless=(
+            "A lower share of the GPU and allocator settings concern the device, whatever the text calls "
+            "the memory. The system's swap does not help, for locked pages cannot be swapped."
+        ),
     ),
 )

@@ -6,7 +6,6 @@ alone are not. Loading needs RAM for the weights plus 8 to 16 GB, more for each 
 swap space, offloading and pinned buffers come on top.
 
 The victim need not be the culprit: the task table in the kernel log shows who was large.
-To verify: `dmesg -T | grep -i 'killed process'` stays silent over the next start.
 """
 
 from vllm_diag.causes import Case, Cause, Finding, RuledOut
@@ -95,4 +94,17 @@ CAUSE = Cause(
     summary="The kernel killed {victim} (pid {victim_pid}, {resident} resident): the host was out of memory.",
     judge=judge,
     explains=killed.FOLLOWS,
+    arises=(
+        "All processes together touched more memory than there is, and the one with the highest score is "
+        "ended, mostly an engine or worker for its size. Several ranks that load at once, .bin "
+        "checkpoints that every rank reads whole, and swap space or offloading beside another large "
+        "program are the usual situations."
+    ),
+    verify=(
+        "`dmesg -T | grep -i 'killed process'` stays silent over the next start, and `free -g` keeps some "
+        "GiB available while weights load."
+    ),
+    useless=(
+        "A lower `oom_score_adj` for the server makes the kernel take another victim while memory stays as short."
+    ),
 )

@@ -17,4 +17,14 @@ CAUSE = Cause(
     summary="{tried} were refused while allocating the KV cache with {free} free.",
     judge=judge,
     explains=CASCADE,
+    arises=(
+        "Profiling computes what the cache may take, and the allocation comes a little later, in large "
+        "pieces. A neighbour that starts in between, `--num-gpu-blocks-override`, and buffers that are "
+        "made after the measurement use up what was promised."
+    ),
+    verify="The next start passes from the KV cache to graph capture or the warm-up of the sampler.",
+    useless=(
+        "A larger share asks for a larger cache on the same device. A shorter `--max-model-len` does not "
+        "shrink it, because its size comes from the share or from the figure given."
+    ),
 )

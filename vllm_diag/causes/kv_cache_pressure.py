@@ -64,4 +64,17 @@ CAUSE = Cause(
     severity="warning",
     judge=judge,
     explains=("preempted",),
+    arises=(
+        "Each running sequence grows by a token a step, and when no block is free the scheduler takes "
+        "those of the one that came last. Long answers and many sequences beside a small cache bring it "
+        "about."
+    ),
+    verify=(
+        "Under the same load the statistics lines carry no `Preemptions` (V0: no warning of a "
+        "preemption), and `vllm:num_preemptions_total` is the same in two scrapes."
+    ),
+    useless=(
+        "A larger `--max-num-batched-tokens` makes prefill faster and the cache smaller. Prefix caching "
+        "saves only what requests have in common."
+    ),
 )

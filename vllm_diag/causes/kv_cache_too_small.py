@@ -8,7 +8,6 @@ What fixes it: a shorter `--max-model-len`, fewer bytes a token (`--kv-cache-dty
 smaller weights, more devices. Raising the utilization helps only when what is missing is
 less than the share still unused, and a tenth of a card is rarely enough.
 
-To verify: the next start prints the cache size and a maximum concurrency of at least 1.00x.
 On the CPU backend the same text belongs to `cpu-kv-space-too-small`.
 """
 
@@ -102,4 +101,14 @@ CAUSE = Cause(
     summary="One request of {max_model_len:,} tokens needs {needed} of KV cache; {available} is left for it.",
     judge=judge,
     explains=("engine-core-failed", "engine-init-failed", "worker-failed", "worker-died", "engine-died", "engine-dead"),
+    arises=(
+        "Without `--max-model-len` the length comes from config.json, often 128k tokens or more, and a "
+        "single request of it has to fit. Large weights on one card leave little; from 0.26 on models "
+        "with sliding windows need more for the tokens in flight."
+    ),
+    verify="The next start prints the cache size and a maximum concurrency of at least 1.00x.",
+    useless=(
+        "A lower `--max-num-seqs` does not shorten that one request and frees only some activation "
+        "memory. `--swap-space` and host RAM add no block on the device."
+    ),
 )

@@ -110,6 +110,19 @@ CAUSES = (
         summary="A longer context was asked for than the model has.",
         judge=_model_len,
         explains=("invalid-config", *ECHO),
+        arises=(
+            "The limit is derived from config.json (`max_position_embeddings` and its relatives, times "
+            "the rope factor) and from the tokenizer's `model_max_length`. A length taken over from "
+            "another model or from its long-context variant is the usual situation."
+        ),
+        verify=(
+            "The engine's configuration line shows the length as `max_seq_len`, and nothing above it "
+            "speaks of the derived length."
+        ),
+        useless=(
+            "A larger figure written into config.json silences the check too and teaches the model "
+            "nothing. More KV cache does not lengthen what the model was trained for."
+        ),
     ),
     Cause(
         code="max-batched-tokens-too-small",
@@ -118,6 +131,14 @@ CAUSES = (
         summary="A step of the scheduler may hold fewer tokens than the other settings need.",
         judge=_batched_tokens,
         explains=("invalid-config", *ECHO),
+        arises=(
+            "The tokens of a step are compared with what cannot be split: a prompt without chunked "
+            "prefill, one image, one token of each sequence, in hybrid models a block. A low figure "
+            "chosen to save memory, beside lengths and sequences left at their defaults, is the usual "
+            "situation."
+        ),
+        verify=("The start passes the configuration, and a prompt of full length or the largest image is answered."),
+        useless="More memory on the device, or another share of it, changes neither of the two numbers.",
     ),
     Cause(
         code="tp-indivisible",
@@ -126,6 +147,17 @@ CAUSES = (
         summary="The model cannot be cut into that many equal parts.",
         judge=_indivisible,
         explains=("invalid-config", "nccl-init-failed", "rendezvous-timeout", "ray-worker-died", *ECHO),
+        arises=(
+            "Each rank gets an equal number of heads and an equal slice of every matrix, and quantized "
+            "matrices are cut only at their blocks or groups. Sizes such as 3, 6 or 7 for as many GPUs, "
+            "head counts that are no power of two, and block-FP8 weights at a high size are the usual "
+            "situations."
+        ),
+        verify="The start passes the configuration, and weights load on every rank.",
+        useless=(
+            "Another number of heads written into config.json does not agree with the checkpoint. Context "
+            "length and memory share do not change the shape of the model."
+        ),
     ),
     Cause(
         code="lora-rank-too-large",
@@ -134,5 +166,15 @@ CAUSES = (
         summary="An adapter has rank {rank}, and the engine was set up for {max_lora_rank} at most.",
         judge=_lora_rank,
         explains=ECHO,
+        arises=(
+            "The slots for adapters are allocated at start for one largest rank, and `r` in the adapter's "
+            "adapter_config.json is above it. It is met at start with `--lora-modules` and, while "
+            "serving, with adapters that are loaded by request."
+        ),
+        verify="`/v1/models` lists the adapter, and a request to it is answered.",
+        useless=(
+            "`--max-loras` and `--max-cpu-loras` say how many adapters are held, not how large. Another "
+            "`r` written into the file leaves the tensors at their rank."
+        ),
     ),
 )

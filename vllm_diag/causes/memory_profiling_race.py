@@ -40,4 +40,17 @@ CAUSE = Cause(
     summary="{released} became free while vLLM was measuring, so the measurement is void.",
     judge=judge,
     explains=CASCADE,
+    arises=(
+        "Free memory is read before and after the dummy run, and the difference counts as this server's "
+        "own. Two servers that start together on one card, an earlier one that is still ending, and a "
+        "restart loop without a pause are the usual situations."
+    ),
+    verify=(
+        "The start passes profiling and prints `Available KV cache memory` (V0: `# GPU blocks`), while "
+        "the figures of other processes in `nvidia-smi` stand still."
+    ),
+    useless=(
+        "Another `--gpu-memory-utilization` changes the share and not the two readings. A smaller model "
+        "is measured in the same way."
+    ),
 )

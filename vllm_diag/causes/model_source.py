@@ -106,6 +106,20 @@ CAUSES = (
         summary="The hub wants a token, or the token may not read this model.",
         judge=_unauthorized,
         explains=("model-not-found", "invalid-config", "trust-remote-code-required", *ECHO),
+        arises=(
+            "The hub answers by the account behind the token: a gated model needs its licence accepted, a "
+            "fine-grained token the right to read gated repositories. Containers, systemd units and Ray "
+            "workers often do not have the token of the shell."
+        ),
+        verify=(
+            "`hf auth whoami` in the environment of the server names the account, and `hf download MODEL "
+            "config.json` succeeds there."
+        ),
+        useless=(
+            "A new token of the same account changes nothing while the licence is not accepted or the "
+            "request is still under review. A token in the environment of the client does not reach the "
+            "server."
+        ),
     ),
     Cause(
         code="model-not-found",
@@ -114,6 +128,16 @@ CAUSES = (
         summary="The model or a file of it was not found.",
         judge=_not_found,
         explains=("invalid-config", *ECHO),
+        arises=(
+            "The argument is looked up as a directory first and goes to the hub as a name otherwise. A "
+            "volume that is not mounted, a relative path from another working directory, a misspelt "
+            "organisation, and a firewall before the hub are the usual situations."
+        ),
+        verify=(
+            "`ls` of the path, inside the container, shows config.json and the weights; for a name of the "
+            "hub the start prints progress of files or shards."
+        ),
+        useless=("A token does not mend a path. `HF_HUB_OFFLINE=1` with an empty cache takes the last source away."),
     ),
     Cause(
         code="trust-remote-code-required",
@@ -122,6 +146,18 @@ CAUSES = (
         summary="The model brings Python code of its own, and running it was not allowed.",
         judge=from_loud("remote-code-refused"),
         explains=("invalid-config", *ECHO),
+        arises=(
+            "`auto_map` in config.json or in the tokenizer's files points to Python files of the "
+            "repository, which run only with leave. Models without a class in the installed transformers, "
+            "and tokenizers or processors of their own, are met most."
+        ),
+        verify=(
+            "The engine's configuration line shows `trust_remote_code=True`, and the start goes on to load weights."
+        ),
+        useless=(
+            "A token gives access to files and no leave to run them. The question that transformers asks "
+            "cannot be answered by a server without a terminal."
+        ),
     ),
     Cause(
         code="chat-template-missing",
@@ -130,5 +166,19 @@ CAUSES = (
         summary="The model brings no chat template, and none was given.",
         judge=_template,
         explains=("invalid-config", *ECHO),
+        arises=(
+            "A chat request becomes a prompt through a Jinja template, from the tokenizer's files or from "
+            "a file given at start. Conversions lose chat_template.jinja, fine-tunes of base models never "
+            "had it, and transformers puts no default in its place from 4.44 on."
+        ),
+        verify=(
+            "A request to `/v1/chat/completions` is answered, and the tokenizer's files hold "
+            "`chat_template` or chat_template.jinja, or the path that was given exists inside the "
+            "container."
+        ),
+        useless=(
+            "A template of another model family gives answers, but with marks that the model was not "
+            "trained on. `--trust-remote-code` brings no template."
+        ),
     ),
 )

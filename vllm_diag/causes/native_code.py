@@ -77,6 +77,20 @@ CAUSES = (
         summary="A compiled library was made for another release of what it is loaded with.",
         judge=_abi,
         explains=("kernel-op-missing", "gpu-not-visible", "unsupported-architecture", "invalid-config", *ECHO),
+        arises=(
+            "PyTorch's C++ interface differs between releases, and an extension works beside the torch it "
+            "was compiled with. A torch upgraded after vLLM, a flash-attn or xformers wheel made "
+            "elsewhere, conda's libstdc++ in front of the system's, and NumPy 2 beside packages for 1.x "
+            "are the usual ways."
+        ),
+        verify=(
+            "The library named in the text imports by itself with the server's interpreter, `ldd` lists "
+            "nothing of it as `not found`, and `pip check` is silent."
+        ),
+        useless=(
+            "A link from another version to the missing name moves the failure to the next symbol. "
+            "Upgrading one of the two packages alone mends one pair and can break another."
+        ),
     ),
     Cause(
         code="kernel-op-missing",
@@ -85,6 +99,19 @@ CAUSES = (
         summary="The compiled part of vLLM is not there.",
         judge=_op,
         explains=("unsupported-architecture", "invalid-config", *ECHO),
+        arises=(
+            "Kernels get their names when vLLM's compiled modules are imported; a module that was not "
+            "built, or whose import failed with a warning, leaves the names empty. A Python started in "
+            "the source directory takes the folder `vllm` there before the installed package."
+        ),
+        verify=(
+            "No warning of the start says that `vllm._C` or another compiled module could not be "
+            "imported, and a first request is answered."
+        ),
+        useless=(
+            "The kernel's own project, installed beside vLLM, registers other names. `--enforce-eager` "
+            "calls the same kernels."
+        ),
     ),
     Cause(
         code="cpu-instruction-missing",
@@ -93,5 +120,18 @@ CAUSES = (
         summary="The program uses an instruction that this CPU does not have.",
         judge=_instruction,
         explains=("ray-worker-died", *ECHO),
+        arises=(
+            "A binary compiled for a newer processor meets an opcode that this one does not know, and the "
+            "process gets SIGILL. Older or low-power CPUs, and virtual machines with a generic CPU model "
+            "such as `qemu64` or `kvm64`, are where it happens."
+        ),
+        verify=(
+            "`lscpu` lists the flags that the build needs (`avx2`, `avx512f`), and the import of vLLM no "
+            "longer ends with exit code -4 or 132."
+        ),
+        useless=(
+            "`ATEN_CPU_CAPABILITY` and `ONEDNN_MAX_CPU_ISA` hold back one library each; code that was "
+            "compiled for another CPU is not changed by them."
+        ),
     ),
 )

@@ -4,8 +4,6 @@ Weights, activations and CUDA graphs together reach or exceed capacity x utiliza
 budget decides which of them is to blame; when the log does not print it, the first thing to
 check is the share asked for, then a smaller format of the weights or more devices. A shorter
 `--max-model-len` alone does not help: the cache of even one token has no room.
-
-To verify: the next start prints `Available KV cache memory` above zero.
 """
 
 from vllm_diag.causes import Case, Cause, Finding, RuledOut, in_gib, plain_facts
@@ -144,4 +142,15 @@ CAUSE = Cause(
     summary="Weights, activations and graphs fill the whole share of the device; no block of KV cache fits.",
     judge=judge,
     explains=("engine-core-failed", "engine-init-failed", "worker-failed", "worker-died", "engine-died", "engine-dead"),
+    arises=(
+        "The share is reckoned from the whole device, and weights, the activation peak and, from 0.20 on "
+        "by default, the graphs are taken off before the cache gets anything. A share lowered for a "
+        "neighbour, weights close to the size of the card, and a large image or batch in the dummy run "
+        "leave zero or less."
+    ),
+    verify=("The next start prints `Available KV cache memory` above zero (before 0.9.1: `# GPU blocks` above zero)."),
+    useless=(
+        "`--kv-cache-dtype fp8` makes tokens smaller, and there is no room for any. `--swap-space` adds "
+        "blocks on the host only."
+    ),
 )

@@ -15,4 +15,14 @@ CAUSE = Cause(
     summary="{tried} were refused although {free} were free.",
     judge=judge,
     explains=CASCADE,
+    arises=(
+        "The free figure is the device's, and the refusal comes from something narrower: a fraction set "
+        "for the process, the pool of an APU, a quota of MPS or of a virtual GPU, or a piece larger than "
+        "the platform maps at once."
+    ),
+    verify="The step in the traceback runs through with the same figure free, or less.",
+    useless=(
+        "Allocator settings against fragmentation do not apply, because the memory is free on the device "
+        "and not inside PyTorch's pool. A shorter context moves the refusal at most."
+    ),
 )

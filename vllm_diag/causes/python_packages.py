@@ -114,6 +114,16 @@ CAUSES = (
         summary="The installed transformers lacks something that this model or vLLM needs.",
         judge=_too_old,
         explains=("invalid-config", "unsupported-architecture", "trust-remote-code-required", *ECHO),
+        arises=(
+            "config.json names a model type, or the tokenizer's files a class, that came with a later "
+            "transformers. It is met in the first weeks of a model, in pinned images, and with "
+            "checkpoints that were saved by a newer transformers."
+        ),
+        verify="`AutoConfig.from_pretrained(MODEL)` with the server's interpreter returns the configuration.",
+        useless=(
+            "A `model_type` changed to a known one loads another model's settings. `--trust-remote-code` "
+            "helps only where the repository brings its own configuration class."
+        ),
     ),
     Cause(
         code="transformers-too-new",
@@ -122,6 +132,19 @@ CAUSES = (
         summary="vLLM uses something that the installed transformers no longer has.",
         judge=_too_new,
         explains=("invalid-config", "unsupported-architecture", *ECHO),
+        arises=(
+            "vLLM's requirements often name a lowest transformers and no highest, so a fresh install "
+            "brings one that was made later. It shows as an ImportError or AttributeError for a name that "
+            "is gone or has moved."
+        ),
+        verify=(
+            "The import or attribute in the last line of the traceback works with the server's "
+            "interpreter, and the configuration is read."
+        ),
+        useless=(
+            "Another model or `--trust-remote-code` imports the same modules. An import edited in "
+            "site-packages leads to the next missing name."
+        ),
     ),
     Cause(
         code="package-metadata-missing",
@@ -130,5 +153,15 @@ CAUSES = (
         summary="A Python package is missing.",
         judge=_missing,
         explains=("invalid-config", "unsupported-architecture", *ECHO),
+        arises=(
+            "Audio, video, some quantizations and some loaders import packages that a plain install does "
+            "not bring, and ranges of versions are compared at import. A second environment, or another "
+            "package's install that moved a version, is the usual situation."
+        ),
+        verify="`python -m pip show NAME` with the server's interpreter prints a version inside the range.",
+        useless=(
+            "The system's pip installs for another interpreter. `PYTHONPATH` into another environment "
+            "mixes compiled packages of both."
+        ),
     ),
 )

@@ -73,6 +73,16 @@ CAUSES = (
         summary="The Ray cluster has fewer free GPUs than were asked for.",
         judge=_too_few,
         explains=EXPLAINS,
+        arises=(
+            "vLLM asks for a placement group with one GPU for each rank, and Ray gives what its nodes "
+            "registered and nobody holds. A node that did not join, an actor left over, and a head node "
+            "that was started before its GPUs were visible are the usual situations."
+        ),
+        verify="`ray status` lists as many GPUs as there are ranks, and none in use before the start.",
+        useless=(
+            "`ray start --num-gpus` with more than there are moves the failure to the device. A longer "
+            "wait does not help where the nodes have too few."
+        ),
     ),
     Cause(
         code="ray-worker-died",
@@ -81,5 +91,15 @@ CAUSES = (
         summary="A Ray worker is gone, and the text does not say why.",
         judge=_died,
         explains=("shm-broadcast-stall", "startup-timeout", *ECHO),
+        arises=(
+            "The driver notices a broken connection to the worker, whatever ended it. An assertion in "
+            "native code on one rank, a library missing on one node, a node that was lost and a container "
+            "that was stopped all look like this."
+        ),
+        verify="`ray list actors` shows every worker ALIVE through loading and a first request.",
+        useless=(
+            "`RAY_memory_monitor_refresh_ms=0` switches off Ray's own killer, which did not act here. A "
+            "retry sends the same worker into the same end."
+        ),
     ),
 )

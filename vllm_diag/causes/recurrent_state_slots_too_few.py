@@ -25,4 +25,13 @@ CAUSE = Cause(
     summary="max_num_seqs is {max_num_seqs:,}, and only {blocks:,} blocks of recurrent state fit.",
     judge=judge,
     explains=CASCADE,
+    arises=(
+        "The number of blocks follows from the memory of the KV cache, while the default for sequences "
+        "(256, on large cards up to 1,024) was chosen for models without state. Large states, a small "
+        "share, and prefix caching, which keeps more than one block for a request, make them few."
+    ),
+    verify="Graph capture runs to its end with no text that compares `max_num_seqs` and blocks.",
+    useless=(
+        "`--kv-cache-dtype fp8` shrinks the cache of the attention layers and leaves the recurrent state as it is."
+    ),
 )

@@ -8,6 +8,7 @@ output, in the kernel log, or not at all. The report names where to look.
 from vllm_diag.causes import Case, Cause, Finding
 from vllm_diag.causes._torch_oom import CASCADE
 from vllm_diag.causes._where import kernel_command, log_command, whose_output
+from vllm_diag.causes.engine_vanished import ORDERLY
 from vllm_diag.causes.unrecognised_exception import UNCLEAR
 from vllm_diag.event_types import Event, ProcessDied
 
@@ -15,7 +16,7 @@ from vllm_diag.event_types import Event, ProcessDied
 def judge(case: Case, cause: Cause) -> Finding | None:
     run = case.run
     reports = run.coded(*CASCADE)
-    orderly = [e.at.order for e in run.coded("shutdown", "unit-stopping")]
+    orderly = [e.at.order for e in run.coded(*ORDERLY)]
     reports = [e for e in reports if not any(order < e.at.order for order in orderly)]
     reports = [e for e in reports if e.code != "utility-call-failed" and not _asked_to_stop(e)]
     if not reports or run.has(*UNCLEAR) or _only_farewell(reports):
@@ -45,4 +46,14 @@ CAUSE = Cause(
     summary="The log holds only consequences: a process of the server is gone, and what ended it is not printed here.",
     judge=judge,
     explains=CASCADE,
+    arises=(
+        "Each process writes to a stream of its own, and a collector keeps one, cuts long lines or starts "
+        "behind the failure. The log of one rank, of the API server alone or of the last restart holds "
+        "what others noticed."
+    ),
+    verify=("With the missing output beside this log another run of vllm-diag names a cause in place of this one."),
+    useless=(
+        "A search for `EngineDeadError` or `Engine core initialization failed` finds other people's "
+        "causes, because these texts are the same for every one."
+    ),
 )

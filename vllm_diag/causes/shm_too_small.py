@@ -6,7 +6,7 @@ before, the sign is a bus error (exit code -7, `Bus error`), NCCL's or PyTorch's
 left on device`, or a worker that dies right after start without a word.
 
 What fixes it: `--shm-size=16g` or `--ipc=host` for Docker, a memory-backed emptyDir for
-Kubernetes. To verify: `df -h /dev/shm` inside the container.
+Kubernetes.
 """
 
 import re
@@ -110,5 +110,15 @@ CAUSE = Cause(
         "unrecognised-exception",
         "nccl-init-failed",
         "disk-full",
+    ),
+    arises=(
+        "The processes share messages and tensors through files in /dev/shm, which is a small mount of "
+        "its own in a container and half of the RAM on a bare machine. Tensor parallelism, caches for "
+        "images and Ray under default settings of Docker or Kubernetes are where it happens."
+    ),
+    verify="`df -h /dev/shm` inside the container shows the new size, and the workers start.",
+    useless=(
+        "More RAM, or a higher limit of the container, does not enlarge the mount. `kernel.shmmax` and "
+        "`ulimit` concern other kinds of memory."
     ),
 )

@@ -9,7 +9,7 @@ kernel log. The size of /dev/shm has nothing to do with it.
 
 `startup-timeout`: the engine was not ready within the time the front end waits. Large
 weights on slow storage and long compilation take longer than the default;
-`VLLM_ENGINE_READY_TIMEOUT_S` (0.17 on) raises it. When an engine process failed, its own
+`VLLM_ENGINE_READY_TIMEOUT_S` (0.14 on) raises it. When an engine process failed, its own
 error comes first and this text is only the echo.
 """
 
@@ -80,6 +80,19 @@ CAUSES = (
         summary="A worker no longer takes its messages: it is busy or hangs.",
         judge=_stall,
         explains=("startup-timeout", *ECHO),
+        arises=(
+            "The engine hands each step to its workers through a ring in shared memory, and a worker that "
+            "does not read leaves no slot free. A collective that one rank never joins, a kernel that "
+            "does not end, and a lost GPU keep it from reading."
+        ),
+        verify=(
+            "The statistics lines show tokens a second above zero, and the line about the broadcast block "
+            "does not come back."
+        ),
+        useless=(
+            "A higher `VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS` (0.9.2 on) waits longer for a worker that "
+            "hangs. A larger `VLLM_MQ_MAX_CHUNK_BYTES_MB` gives the ring bytes and not a reader."
+        ),
     ),
     Cause(
         code="startup-timeout",
@@ -88,5 +101,17 @@ CAUSES = (
         summary="The engine was not ready within the time the front end waits for it.",
         judge=_slow_start,
         explains=ECHO,
+        arises=(
+            "The clock of the front end or of a probe runs while weights are read, kernels compiled and "
+            "graphs captured. Weights from the hub or from NFS, a cold compile cache and a Kubernetes "
+            "probe with a short delay are the usual situations."
+        ),
+        verify=(
+            "The start reaches `Application startup complete.`, and its timestamps lie within the limit "
+            "with room to spare."
+        ),
+        useless=(
+            "A restart throws away what was reached and begins anew. Removing caches makes the next start longer."
+        ),
     ),
 )

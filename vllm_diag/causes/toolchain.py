@@ -91,6 +91,20 @@ CAUSES = (
         summary="A kernel could not be compiled.",
         judge=_toolchain,
         explains=EXPLAINS,
+        arises=(
+            "The first use of a kernel compiles it: Triton builds a small launcher with the system's C "
+            "compiler, FlashInfer whole kernels with nvcc. A wheel in a slim image, a CUDA image without "
+            "the compiler or a bare machine with nothing but a virtual environment lacks these programs."
+        ),
+        verify=(
+            "`gcc --version`, and `nvcc --version` and `ninja --version` where they are asked for, answer "
+            "in the environment of the server, and the start passes compilation and graph capture."
+        ),
+        useless=(
+            "Reinstalling vLLM or clearing caches brings no compiler, for the wheel does not hold one. "
+            "`--enforce-eager` leaves torch.compile out, but not the kernels that Triton and FlashInfer "
+            "compile."
+        ),
     ),
     Cause(
         code="compile-cache-corrupt",
@@ -99,5 +113,16 @@ CAUSES = (
         summary="Compiling the model failed; vLLM suspects a damaged piece in its cache.",
         judge=_cache,
         explains=ECHO,
+        arises=(
+            "torch.compile keeps its artifacts under the cache root, and the next start loads them. "
+            "Artifacts of another torch or Triton, a write that was cut off, and one directory shared by "
+            "several starts on network storage do not load."
+        ),
+        verify=("A start with an empty cache comes up, and the start after it loads from the cache without this text."),
+        useless=(
+            "Removing the cache before every start costs a compilation each time and changes nothing "
+            "where the compiler itself fails. Reinstalling vLLM leaves the cache in the home directory as "
+            "it is."
+        ),
     ),
 )

@@ -82,4 +82,13 @@ CAUSE = Cause(
     summary="{exception} ended the run; its text is not in the catalogue.",
     judge=judge,
     explains=(*CASCADE, "root-cause-not-in-log"),
+    arises=(
+        "The model's own Python, a plug-in, a library or the system raised during a start or a step. The "
+        "text is printed by none of the surveyed releases in this form, or it leaves the reason open."
+    ),
+    verify="The call at the bottom of the traceback runs through, and the exception is not printed again.",
+    useless=(
+        "Memory settings changed on suspicion cost capacity and leave the exception. A search for the "
+        "wrapper in the last line finds less than one for the exception's own words."
+    ),
 )

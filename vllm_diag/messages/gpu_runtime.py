@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from vllm_diag.messages import Message
 from vllm_diag.messages._readers import line_rest, path, phrases
-from vllm_diag.quantities import Reader, count, words
+from vllm_diag.quantities import MIB, Amount, Reader, count, words
 
 # A kernel went wrong on the device; the context is lost and every later call repeats the text.
 FAULTS = (
@@ -77,11 +77,14 @@ cuda_text = phrases(
     "error",
     *FAULTS, *BROKEN, *NO_CODE, *DRIVER, *FABRIC, *NOT_VISIBLE, *ORDINAL, *FORKED, *TOO_LARGE, *OTHER, *EXITING,
 )  # fmt: skip
+# The runtime's bare text, as CUTLASS kernels raise it; the shorter ones could be anybody's.
+_fault = phrases("fault", *(text for text in (*FAULTS, *NO_CODE) if len(text) > 24))
 _api = Reader("api", r"CUDA|HIP|XPU", str, ("CUDA", "HIP"))
 _bus = Reader(
     "bus", r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2})?(?:\.\d)?", str, ("0000:41:00", "0000:41:00.0")
 )
 _comm = Reader("comm", r"[^,]{1,64}?", str, ("VLLM::EngineCor", "ray::RayWorkerW"))
+_mib = Reader("mib", r"\d{1,9}", lambda text: Amount(int(text) * MIB, MIB // 2), ("22104", "24576"))
 _float = Reader("capability", r"\d{1,2}\.\d", float, ("7.5", "8.0"))
 
 MESSAGES = (
@@ -139,9 +142,9 @@ MESSAGES = (
         code="cuda-error-number",
         emitter="PyTorch",
         fatal=True,
-        reads={"number": count, "error": cuda_text},
-        wordings=("Error {number}: {error}",),
-        samples=("Error 802: system not yet initialized",),
+        reads={"number": count, "error": cuda_text, "fault": _fault},
+        wordings=("Error {number}: {error}", "RuntimeError: {fault}"),
+        samples=("Error 802: system not yet initialized", "RuntimeError: an illegal memory access was encountered"),
         means="A CUDA error with its number, without the sentence around it.",
     ),
     Message(
@@ -476,6 +479,49 @@ MESSAGES = (
             "[AutoTuner]: Tuning fp8_gemm: 100%|##########| 21/21 [00:00<00:00, 34.03profile/s]",
         ),
         means="FlashInfer tries variants of a kernel; one that does not fit is passed over, which is no failure.",
+    ),
+    # --- status tools ---------------------------------------------------------------------
+    Message(
+        code="gpu-memory-use",
+        emitter="nvidia-smi",
+        spaced=True,
+        reads={
+            "before": Reader("before", r"[^|]{0,120}", str, ("0%   41C    P8    21W / 350W",)),
+            "used": _mib,
+            "total": _mib,
+            "after": Reader("after", r"[^|]{0,80}", str, ("0%      Default",)),
+            "index": count,
+            "free": _mib,
+        },
+        wordings=(
+            "|{before}| {used}MiB / {total}MiB |{after}|",
+            "{total} MiB, {used} MiB, {free} MiB",
+        ),
+        samples=(
+            "|  0%   41C    P8              21W / 350W |  22104MiB / 24576MiB |      0%      Default |",
+            "24576 MiB, 22104 MiB, 2105 MiB",
+        ),
+        means="Memory in use and capacity of a GPU; the driver keeps a little of it back.",
+    ),
+    Message(
+        code="gpu-process",
+        emitter="nvidia-smi",
+        spaced=True,
+        reads={
+            "gpu": count,
+            "gi": Reader("gi", r"\d{1,3}|N/A", str, ("N/A",)),
+            "ci": Reader("ci", r"\d{1,3}|N/A", str, ("N/A",)),
+            "pid": count,
+            "kind": Reader("kind", r"C\+G|M\+C|C|G", str, ("C",)),
+            "name": Reader("name", r"\S.{0,120}?", str, ("VLLM::EngineCore",)),
+            "used": _mib,
+        },
+        wordings=("| {gpu}⟦ {gi} {ci}⟧ {pid} {kind} {name} {used}MiB |",),
+        samples=(
+            "|    0   N/A  N/A           48121      C   VLLM::EngineCore                      22000MiB |",
+            "|    1     48122      C   ray::RayWorkerWrapper           22000MiB |",
+        ),
+        means="A process that holds memory of a GPU, by the host's pid.",
     ),
     # --- no device at all -------------------------------------------------------------------
     Message(

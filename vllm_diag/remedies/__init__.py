@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from vllm_diag.causes import Finding
 from vllm_diag.diagnosis import Diagnosis
+from vllm_diag.kv_arithmetic import ModelConfig
 from vllm_diag.releases import Release, has_flag
 from vllm_diag.remedies import fixes
 from vllm_diag.remedies.activations import (
@@ -140,9 +141,12 @@ WONT_HELP: dict[str, tuple[Doubt, ...]] = {
 }  # fmt: skip
 
 
-def plan(finding: Finding, diagnosis: Diagnosis) -> Plan:
-    """Return the levers that apply to ``finding``, in order, and what will not help."""
-    context = Context(finding, diagnosis)
+def plan(finding: Finding, diagnosis: Diagnosis, config: ModelConfig | None = None) -> Plan:
+    """Return the levers that apply to ``finding``, in order, and what will not help.
+
+    ``config`` is the model's own, where it is at hand.
+    """
+    context = Context(finding, diagnosis, config)
     found = [lever(context) for lever in PLAN.get(finding.code, ())]
     remedies = [
         remedy

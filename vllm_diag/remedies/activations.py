@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from vllm_diag.quantities import GIB, MIB, human
 from vllm_diag.remedies.model import HIGHEST_UTILIZATION, Context, Remedy, WontHelp
+from vllm_diag.remedies.recheck import missing
 
 
 def _half(current: object, default: int, floor: int) -> int:
@@ -33,14 +34,24 @@ def shorter_profile(context: Context) -> Remedy | None:
     )
 
 
+def _enough_tokens(context: Context, current: object) -> int | None:
+    """Return the batch, in steps of 256 tokens, whose activations leave what is missing; None where no line tells.
+
+    Activations grow with the tokens of a step, but for a part that does not: half is taken for sure.
+    """
+    activations, short = context.diagnosis.ledger.main.activations, missing(context)
+    if not isinstance(current, int) or activations is None or not short or activations.amount.low <= 0:
+        return None
+    value = int(current * (1 - 2 * short / activations.amount.low)) // 256 * 256
+    return value if 512 <= value < current else None
+
+
 def fewer_batched_tokens(context: Context) -> Remedy | None:
     """Lower the tokens of one step."""
     if context.absurd:
         return None
-    current = context.setting("max_num_batched_tokens")
-    for event in context.diagnosis.run.coded("batch-limit"):
-        current = current or dict(event.values()).get("max_num_batched_tokens")
-    value = _half(current, 4096, 512)
+    current = context.batched_tokens
+    value = _enough_tokens(context, current) or _half(current, 4096, 512)
     length = context.setting("max_model_len")
     if context.diagnosis.run.engine == "v0" and isinstance(length, int):
         # V0 without chunked prefill refuses a batch below the context length, its default.

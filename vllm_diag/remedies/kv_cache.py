@@ -25,7 +25,10 @@ def longest_length(context: Context) -> int | None:
     block = context.block_size
     spare = 0 if context.release and counts_null_block(context.release) else block
     if event.tokens is not None:
-        return event.tokens if event.tokens < event.max_model_len else None
+        # V0 wants a free block beside the last, partly filled one (can_append_slots): a request that
+        # fills the cache is preempted and computed anew at each token.
+        length = event.tokens - block if event.tokens > 2 * block else event.tokens
+        return length if length < event.max_model_len else None
     if event.estimated_max_len is not None and estimate_is_whole(event):
         return max(event.estimated_max_len - spare, 0) or None
     if event.needed is None or event.available is None or event.needed.high <= 0:
@@ -79,10 +82,10 @@ def _how_known(context: Context, event: KvCacheTooSmall, length: int) -> str:
         )
     if bound == length:
         return f"the engine printed this bound, {bound:,}"
-    return (
-        f"the engine printed {bound:,}; one block of {bound - length} tokens is taken off, since no request may use it"
-        " and this release does not count it"
-    )
+    taken = f"the engine printed {bound:,}; one block of {bound - length} tokens is taken off, since "
+    if event.tokens is not None:
+        return taken + "a request that fills the cache is preempted again and again"
+    return taken + "no request may use it and this release does not count it"
 
 
 def _round_down(length: int) -> int:
@@ -287,11 +290,26 @@ def shorter_than_dropped(context: Context) -> Remedy | None:
     )
 
 
+# No machine has more devices than this for one model.
+_MOST_DEVICES = 64
+
+
+def _next_split(context: Context) -> int | None:
+    """Return the next larger number of devices: twice as many, or the least that divides the heads where known."""
+    heads = context.config.attention_heads if context.config else None
+    if not heads:
+        return context.parallel * 2
+    sizes = range(context.parallel + 1, _MOST_DEVICES + 1)
+    return next((size for size in sizes if heads % size == 0), None)
+
+
 def more_devices(context: Context) -> Remedy | None:
     """Share the model among more devices."""
     if context.on_cpu or small_gap(context) or context.absurd or context.finding.term == "gpu_budget":
         return None
-    value = context.parallel * 2
+    value = _next_split(context)
+    if value is None:
+        return None
     return Remedy(
         id="more-devices",
         kind="flag",
@@ -300,7 +318,7 @@ def more_devices(context: Context) -> Remedy | None:
         value=value,
         applicability="choose",
         gain=f"weights and KV cache of a rank shrink to about {context.parallel}/{value}",
-        cost=f"{value} devices; the number must divide the attention heads",
+        cost=f"{value} devices" + ("" if context.config else "; the number must divide the attention heads"),
         why=f"{context.parallel} in force",
     )
 

@@ -10,6 +10,7 @@ from vllm_diag.causes import Finding
 from vllm_diag.defects import Defect
 from vllm_diag.diagnosis import Diagnosis
 from vllm_diag.event_types import KvCacheTooSmall, Landmark, TorchOom
+from vllm_diag.kv_arithmetic import ModelConfig
 from vllm_diag.quantities import LARGEST_DEVICE, Amount
 from vllm_diag.releases import Release, default_block_size
 
@@ -62,6 +63,7 @@ class Context:
 
     finding: Finding
     diagnosis: Diagnosis
+    config: ModelConfig | None = None
 
     def setting(self, name: str) -> Any:
         """Return an engine argument as far as the log tells it."""
@@ -85,6 +87,14 @@ class Context:
             return int(hybrid.get("block_size"))
         given = self.setting("block_size")
         return given if isinstance(given, int) else default_block_size(self.diagnosis.run.device, self.release)
+
+    @property
+    def batched_tokens(self) -> int | None:
+        """Tokens of one step, given or as the engine prints its default."""
+        found = self.setting("max_num_batched_tokens")
+        for event in self.diagnosis.run.coded("batch-limit"):
+            found = found or dict(event.values()).get("max_num_batched_tokens")
+        return found if isinstance(found, int) else None
 
     @property
     def utilization(self) -> float | None:

@@ -156,6 +156,15 @@ def _smaller_share(context: Context, remedy: Remedy) -> Change | None:
     return Change(freed=Span((used - remedy.value) * total.low, (used - remedy.value) * total.high))
 
 
+def _smaller_batch(context: Context, remedy: Remedy) -> Change | None:
+    activations = context.diagnosis.ledger.main.activations
+    current = context.batched_tokens
+    if activations is None or current is None or not isinstance(remedy.value, int) or activations.amount.low <= 0:
+        return None
+    share = 1 - remedy.value / current
+    return Change(freed=Span(activations.amount.low * share / 2, activations.amount.high * share))
+
+
 _EFFECTS: dict[str, _Effect] = {
     "shorter-context": _shorter,
     "fp8-kv-cache": _fp8,
@@ -165,10 +174,12 @@ _EFFECTS: dict[str, _Effect] = {
     "no-cuda-graphs": _no_graphs,
     "offload-weights": _offloaded,
     "lower-utilization": _smaller_share,
+    "fewer-batched-tokens": _smaller_batch,
 }
 # Cheapest first: what costs no accuracy and no hardware, then accuracy, then devices, then speed.
 _CHEAPEST_FIRST = (
-    "higher-utilization", "fp8-kv-cache", "no-cuda-graphs", "quantized-weights", "more-devices", "offload-weights",
+    "higher-utilization", "fewer-batched-tokens", "fp8-kv-cache", "no-cuda-graphs", "quantized-weights", "more-devices",
+    "offload-weights",
 )  # fmt: skip
 
 
