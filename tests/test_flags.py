@@ -25,7 +25,7 @@ REFERENCE = ROOT.parent / "shared" / "reference"
 FILES = (("flags.json", "flags"), ("envs.json", "variables"))
 # Flags of other programs that remedies and causes name.
 OTHERS = frozenset(
-    ("--previous", "--ulimit", "--force-download", "--gpu-reset", "--gpus", "--help", "--ipc", "--mem", "--memory", "--no-log-prefix", "--now", "--pid",
+    ("--previous", "--ulimit", "--gpureset", "--version", "--num-gpus", "--force-download", "--gpu-reset", "--gpus", "--help", "--ipc", "--mem", "--memory", "--no-log-prefix", "--now", "--pid",
      "--shm-size", "--upgrade")
 )  # fmt: skip
 

@@ -13,7 +13,7 @@ from vllm_diag.messages.vllm_texts import Text, all_releases, texts
 
 
 @pytest.mark.parametrize("text", texts(), ids=lambda text: f"{text.code}-{text.releases[0]}-{len(text.text)}")
-@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=1, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32))
 def test_a_text_is_read_back_from_every_release(text: Text, seed: int) -> None:
     """The same event and the same values come back, whatever the values, in every release that prints it."""

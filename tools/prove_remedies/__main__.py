@@ -26,7 +26,6 @@ from .servers import Server, held_port
 _REPOSITORY = Path(__file__).parents[2]
 _DEFAULT_BLOCK = 16
 _ANSWER = 4
-_ROOMY = 1.25  # a cache for so many full requests serves one: there is nothing to try
 
 
 class Prover:
@@ -87,12 +86,13 @@ class Prover:
             if not given or not (claims_largest or remedy["flag"] == "VLLM_CPU_KVCACHE_SPACE"):
                 return row
             concurrency = server.concurrency()
-            if not claims_largest and concurrency and concurrency > _ROOMY:
+            block = server.block_size() or _DEFAULT_BLOCK
+            # Room for two blocks more than one full request takes: it is served, there is nothing to try.
+            if not claims_largest and concurrency and (concurrency - 1) * int(given) >= 2 * block:
                 return replace(row, full_request=f"not asked; concurrency {concurrency:.2f}x printed")
             began = time.monotonic()
             refusal, preempted = server.serve_full(int(given), _ANSWER, self.request_timeout)
             took = time.monotonic() - began
-            block = server.block_size() or _DEFAULT_BLOCK
         # Before 0.29 the printed concurrency counts a block that no request may use: it proves nothing there.
         if refusal and "no answer in" in refusal and minor(self.install.release) >= (0, 29) and (concurrency or 0) >= 1:
             row = replace(row, full_request=f"not answered in time; concurrency {concurrency:.2f}x printed")
