@@ -98,8 +98,11 @@ class Prover:
             row = replace(row, full_request=f"not answered in time; concurrency {concurrency:.2f}x printed")
         elif refusal:
             return replace(row, full_request=refusal, why=f"a request of {given} tokens: {refusal}")
+        elif preempted:
+            seen = f"served in {took:.0f} s{_preempted(preempted)}"
+            return replace(row, full_request=seen, why=f"a request of {given} tokens is {seen}")
         else:
-            row = replace(row, full_request=f"served in {took:.0f} s{_preempted(preempted)}")
+            row = replace(row, full_request=f"served in {took:.0f} s")
         if not claims_largest:
             return row
         longer = Launch(with_value(launch.flags, "--max-model-len", str(int(given) + block)), launch.env)
@@ -108,14 +111,15 @@ class Prover:
                 seen = "does not start" if server.process.poll() is not None else "not healthy in time"
                 return replace(row, largest=row.predicted, one_block_more=f"{int(given) + block:,} {seen}")
             refusal, preempted = server.serve_full(int(given) + block, _ANSWER, max(60.0, took * 3))
-        if refusal:
+        if refusal or preempted:
+            seen = refusal or f"served{_preempted(preempted)}"
             return replace(
-                row, largest=row.predicted, one_block_more=f"{int(given) + block:,} starts; a full request: {refusal}"
+                row, largest=row.predicted, one_block_more=f"{int(given) + block:,} starts; a full request: {seen}"
             )
         return replace(
             row,
             largest=int(given) + block,
-            one_block_more=f"{int(given) + block:,} starts and serves a full request{_preempted(preempted)}",
+            one_block_more=f"{int(given) + block:,} starts and serves a full request",
             why=f"{int(given) + block:,} tokens are served too",
         )
 
@@ -149,7 +153,7 @@ class Prover:
 
 
 def _preempted(times: int) -> str:
-    return f", preempted {times} times on the way" if times else ""
+    return f", preempted {times} times though alone" if times else ""
 
 
 def explain(log: Path) -> dict[str, Any] | None:
@@ -233,7 +237,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _save(path: Path, rows: list[Row]) -> None:
     merged = merge(read(path), rows)
     write(path, merged)
-    path.with_suffix(".md").write_text(page(merged, {name: what for name, (what, _) in MODELS.items()}))
+    done: dict[str, set[str]] = {}
+    for row in merged:
+        done.setdefault(row.release, set()).add(row.failure)
+    left = {
+        release: [failure.name for failure in FAILURES if failure.fits(release) and failure.name not in names]
+        for release, names in done.items()
+    }
+    missing = {release: names for release, names in left.items() if names}
+    path.with_suffix(".md").write_text(page(merged, {name: what for name, (what, _) in MODELS.items()}, missing))
 
 
 def _clock() -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -71,8 +71,8 @@ def write(path: Path, rows: Iterable[Row]) -> None:
     path.write_text(json.dumps({"rows": [asdict(row) for row in rows]}, indent=1) + "\n")
 
 
-def page(rows: list[Row], models: dict[str, str]) -> str:
-    """Return the receipts as Markdown."""
+def page(rows: list[Row], models: dict[str, str], missing: Mapping[str, list[str]] | None = None) -> str:
+    """Return the receipts as Markdown; ``missing`` are the failures that were not made, for each release."""
     tried = [row for row in rows if row.observed in ("healthy", "not healthy")]
     first = [row for row in tried if row.role == "first"]
     healthy = [row for row in first if row.observed == "healthy"]
@@ -93,8 +93,9 @@ def page(rows: list[Row], models: dict[str, str]) -> str:
         f"- Rows where what was promised was not seen: **{len(bad)}**" + (", named below." if bad else "."),
         "",
         "Healthy: `/health` answers 200 and a completion is answered. A length is the largest when a request of that",
-        "length is served to the end, and with one block more either the server does not start or such a request is",
-        "never served (to 0.28 vLLM forgets one block of its pool and starts all the same).",
+        "length is served to the end, and with one block more either the server does not start, or such a request is",
+        "never served (to 0.28 vLLM forgets one block of its pool and starts all the same), or it is preempted though",
+        "it is alone (the V0 engine, which then computes the whole prompt anew for each token).",
         "Error: the largest length less the predicted one, in tokens.",
         "",
     ]
@@ -139,6 +140,9 @@ def page(rows: list[Row], models: dict[str, str]) -> str:
             ["release", "failure", "cause found", "remedy", "why"],
             [[r.release, r.failure, f"`{r.cause}`" if r.cause else "", r.remedy, _words(r)] for r in rest],
         )
+    if missing:
+        lines += ["", "## Not run", "", "Failures that the tool knows and that were not made yet on the release.", ""]
+        lines += _table(["release", "failures"], [[release, ", ".join(names)] for release, names in missing.items()])
     lines += ["", "## Failures", ""]
     made = {row.failure: row for row in rows}
     lines += _table(
