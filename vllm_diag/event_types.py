@@ -345,6 +345,13 @@ class OomTask(Event):
     swapped: Amount | None = None
     score_adj: int | None = None
 
+    def values(self) -> Iterator[tuple[str, Any]]:
+        """Yield the figures, and the pages as the table prints them."""
+        yield from Event.values(self)
+        for name, amount in (("rss", self.rss), ("total_vm", self.total_vm), ("swapped", self.swapped)):
+            if amount is not None:
+                yield f"{name}_pages", amount.bytes // 4096
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CgroupUse(Event):

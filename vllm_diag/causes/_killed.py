@@ -131,11 +131,17 @@ def facts(case: Case) -> dict[str, Any]:
     tasks = sorted(case.run.of(OomTask), key=lambda task: -task.rss.bytes)[:3]
     if tasks:
         found["largest"] = ", ".join(f"{task.name} {task.rss}" for task in tasks)
-    return found | _stated_figures(case)
+    known = {name: value for name, value in found.items() if value is not None}
+    return known | {name: value for name, value in _stated_figures(case).items() if name not in known}
 
 
 # Figures that a statement of a kill prints: message, its figure, the fact it becomes.
 _STATED = (
+    ("pod-limits", "limit", "limit_gib"),
+    ("unit-memory", "limit", "limit_gib"),
+    ("pod-evicted", "available", "available_gib"),
+    ("pod-evicted", "using", "used_gib"),
+    ("pod-evicted", "threshold", "threshold_gib"),
     ("unit-memory", "memory_peak", "memory_peak_gib"),
     ("unit-memory", "swap_peak", "swap_peak_gib"),
     ("ray-memory-use", "used", "used_gib"),

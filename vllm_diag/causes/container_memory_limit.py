@@ -15,7 +15,11 @@ def judge(case: Case, cause: Cause) -> Finding | None:
     if not events or not killed.at_a_limit(case):
         return None
     facts = killed.facts(case)
-    summary = cause.summary if facts.get("limit_gib") else "A memory limit was reached, and a process killed for it."
+    summary = cause.summary
+    if not facts.get("limit_gib"):
+        summary = "A memory limit was reached, and a process killed for it."
+    elif "victim" not in facts:
+        summary = "The limit of {limit} was reached, and a process killed for it."
     if (facts.get("shmem_gib") or 0) > 0.5 * (facts.get("limit_gib") or float("inf")):
         summary += " {shmem} of it were /dev/shm or other files in memory."
     doubtful = killed.contradicted(case, events)

@@ -46,17 +46,23 @@ def _not_visible(case: Case, cause: Cause) -> Finding | None:
     )
 
 
+_ORDINAL_FACTS = ("world_size", "gpus", "tensor_parallel_size", "error", "device")
+
+
 def _ordinal(case: Case, cause: Cause) -> Finding | None:
     run = case.run
-    events = loud([*cuda_errors(case, ORDINAL), *run.coded("too-few-gpus", "lazy-cuda-call-failed")])
+    events = loud([*cuda_errors(case, ORDINAL), *run.coded("too-few-gpus", "device-index-too-high")])
     if not events:
         return None
-    facts = {k: v for k, v in gathered(events).items() if k in ("world_size", "gpus", "tensor_parallel_size", "error")}
+    facts = {k: v for k, v in gathered(events).items() if k in _ORDINAL_FACTS}
     facts.setdefault("tensor_parallel_size", run.settings.get("tensor_parallel_size"))
     summary = cause.summary
     asked = facts.get("world_size") or facts.get("tensor_parallel_size")
     if facts.get("gpus") and asked:
         summary = f"{asked} GPUs were asked for, and {facts['gpus']} are visible."
+    if "device" in facts:
+        last = facts["gpus"] - 1
+        summary = f"Device {facts['device']} was given to a rank, and those visible are numbered from 0 to {last}."
     return cause.finding(*events[:4], facts=facts, summary=summary, missing=["nvidia-smi -L in the same container"])
 
 

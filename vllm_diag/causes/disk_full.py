@@ -27,8 +27,11 @@ def judge(case: Case, cause: Cause) -> Finding | None:
     summary = "No space is left on the device that holds {path}." if named else cause.summary
     if run.has("pod-evicted", "pod-volume-over-limit"):
         summary = "The kubelet evicted the pod: its files outgrew the disk or their limit."
+    only_kernel = all(e.code == "filesystem-full" for e in full)
     return cause.finding(
         *full[:3],
+        # What the kernel could not write need not be the server's.
+        severity="warning" if only_kernel and run.ready and not run.has(*CASCADE) else None,
         verdict="confirmed" if named or stated else "likely",
         facts=facts,
         summary=summary,
@@ -36,8 +39,10 @@ def judge(case: Case, cause: Cause) -> Finding | None:
     )
 
 
-_FACTS = ("path", "errno", "device", "volume", "limit", "resource", "available", "using", "percent", "capacity_gib",
-          "available_gib", "expected_mb", "free_mb")  # fmt: skip
+_FACTS = (
+    "path", "errno", "device", "volume", "resource", "percent", "capacity_gib", "available_gib", "using_gib",
+    "request_gib", "limit_gib", "threshold_gib", "expected_mb", "free_mb",
+)  # fmt: skip
 
 
 def _for_disk(event: Event) -> bool:

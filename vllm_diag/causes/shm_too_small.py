@@ -63,7 +63,7 @@ def _segment_refused(case: Case, cause: Cause) -> Finding | None:
     """NCCL's `unhandled system error` beside a segment it could not create; room is the usual reason."""
     run = case.run
     refused = [e for e in run.coded("nccl-shm-failed") if fact(e, "operation") == "creating" and not fact(e, "errno")]
-    if not refused or run.has("cuda-error"):
+    if not refused or run.has("cuda-error") or not (run.has("nccl-error", *CASCADE) or not run.ready):
         return None
     size = fact(refused[0], "size")
     return cause.finding(

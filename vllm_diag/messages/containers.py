@@ -5,10 +5,19 @@ from __future__ import annotations
 from vllm_diag.event_types import ProcessDied
 from vllm_diag.messages import Message
 from vllm_diag.messages._readers import phrases
-from vllm_diag.quantities import Reader, count, words
+from vllm_diag.quantities import Amount, Reader, count, words
 
 # A quantity as Kubernetes writes it.
-_quantity = Reader("quantity", r"\d{1,18}(?:\.\d{1,6})?(?:[KMGTP]i?|m)?", str, ("100Mi", "63Gi"))
+_UNITS = {"": 1, "m": 1e-3, "K": 1e3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15,
+          "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}  # fmt: skip
+
+
+def _bytes(text: str) -> Amount:
+    number = text.rstrip("KkMGTPim")
+    return Amount(round(float(number) * _UNITS[text[len(number) :]]))
+
+
+_quantity = Reader("quantity", r"\d{1,18}(?:\.\d{1,6})?(?:[KMGTP]i?|[mk])?", _bytes, ("100Mi", "63Gi"))
 _container = Reader("container", r"[\w.-]{1,120}?", str, ("vllm",))
 _volume = Reader("volume", r'[^"]{1,120}', str, ("dshm",))
 _status = Reader("status", r"137(?!\d)", int, ("137",))
@@ -143,6 +152,18 @@ MESSAGES = (
             "The node had condition: [MemoryPressure].",
         ),
         means="The kubelet evicted or refused the pod because the node was short of this.",
+    ),
+    Message(
+        code="pod-limits",
+        emitter="kubectl describe",
+        reads={
+            "cpu": Reader("cpu", r"\d{1,6}(?:\.\d{1,3})?m?", str, ("8", "500m")),
+            "storage": _quantity,
+            "limit": _quantity,
+        },
+        wordings=("Limits:⟦ cpu: {cpu}⟧⟦ ephemeral-storage: {storage}⟧ memory: {limit}",),
+        samples=("    Limits:\n      cpu:             8\n      memory:          64Gi\n      nvidia.com/gpu:  1",),
+        means="The memory limit of a container.",
     ),
     Message(
         code="pod-volume-over-limit",

@@ -357,10 +357,25 @@ MESSAGES = (
         anywhere=True,
         wordings=("CUDA call failed lazily at initialization with error: ", "CUDA call was originally invoked at:"),
         samples=(
-            "CUDA call failed lazily at initialization with error: device >= 0 && device < num_gpus INTERNAL ASSERT",
+            "CUDA call failed lazily at initialization with error: ",
             "CUDA call was originally invoked at:",
         ),
         means="A wrapper around an error of the first use of CUDA; the error inside it is the reason.",
+    ),
+    Message(
+        code="device-index-too-high",
+        emitter="PyTorch",
+        anywhere=True,
+        fatal=True,
+        reads={"place": words, "device": count, "gpus": count},
+        wordings=(
+            "device >= 0 && device < num_gpus INTERNAL ASSERT FAILED¦ at {place} device={device}, num_gpus={gpus}",
+        ),
+        samples=(
+            'device >= 0 && device < num_gpus INTERNAL ASSERT FAILED at "/pytorch/aten/src/ATen/cuda/CUDAContext.cpp":52,'
+            " please report a bug to PyTorch. device=1, num_gpus=1",
+        ),
+        means="A rank was given a device that the process does not have.",
     ),
     Message(
         code="management-library-missing",

@@ -133,12 +133,13 @@ MESSAGES = (
             "memory": _short_size,
             "memory_peak": _short_size,
             "swap_peak": _short_size,
-            "limits": Reader("limits", r"[^()]{0,80}?", str, ("max: 16G ",)),
+            "limit": _short_size,
+            "limits": Reader("limits", r"[^()]{0,80}?", str, ("available: 16G ",)),
         },
         wordings=(
             "{unit}: Consumed {cpu_seconds} CPU time¦⟦ over {seconds} wall clock time⟧⟦, {memory_peak} memory peak⟧"
             "⟦, {swap_peak} memory swap peak⟧",
-            "Memory: {memory} ({limits}peak: {memory_peak}",
+            "Memory: {memory} (⟦max: {limit} ⟧{limits}peak: {memory_peak}¦⟦ swap peak: {swap_peak}⟧",
             "Mem peak: {memory_peak}",
         ),
         samples=(
